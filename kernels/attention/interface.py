@@ -1,0 +1,71 @@
+"""The one interface of all attention backends: plan once per step, forward once per layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+@dataclass(slots=True)
+class AttentionBatch:
+    """The token rows of one step, over a paged KV cache.
+
+    Flat rows come sequence by sequence: first `num_decodes` sequences with one row each, then the prompt
+    chunks. Every sequence attends causally to its own `context_lens[i]` positions, of which the last
+    `query_lens[i]` are its rows here; the rows' K and V are written to `slots` before attending.
+    """
+
+    num_decodes: int
+    query_lens: list[int]  # [S] on the host, 1 for each decode
+    context_lens: list[int]  # [S] on the host, this step's rows included
+    block_tables: torch.Tensor  # [S, max_blocks] int32 on the device; entries past a sequence's end are 0
+    slots: torch.Tensor  # [T] int64 on the device: block id * block_size + offset of each row
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.query_lens)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """What a backend has to know of the model, for one tensor-parallel rank."""
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    block_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class AttentionBackend(Protocol):
+    name: str
+    shape: AttentionShape
+
+    def allocate(self, num_blocks: int) -> None:
+        """Make the KV pool: zeroed, `num_blocks` blocks of `block_size` slots for every layer."""
+        ...
+
+    def plan(self, batch: AttentionBatch) -> Any:
+        """Prepare one step; the result is passed to `forward` of every layer."""
+        ...
+
+    def forward(
+        self, plan: Any, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        """Write k and v into the cache, then attend.
+
+        q [T, num_heads, head_dim]; k and v [T, num_kv_heads, head_dim]; returns [T, num_heads * head_dim].
+        Rotary embedding has been applied already.
+        """
+        ...
+
+
+def kv_bytes_per_block(shape: AttentionShape) -> int:
+    """Bytes of one block over all layers, K and V."""
+    per_slot = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * shape.dtype.itemsize
+    return per_slot * shape.block_size
