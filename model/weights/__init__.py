@@ -1,0 +1,1 @@
+"""Readers of weight files, and what puts tensors into a model's parameters."""
