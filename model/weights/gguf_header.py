@@ -159,7 +159,7 @@ class _Cursor:
         for _ in range(count):
             start = position + 8
             position = start + read_length(buffer, position)[0]
-            strings.append(buffer[start:position].decode("utf-8", "replace"))
+            strings.append(str(buffer[start:position], "utf-8", "replace"))
         if position > len(buffer):
             raise EOFError
         self.position = position
