@@ -1,0 +1,92 @@
+"""The step log: one JSON line for each engine step, with what it computed and where its time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.record.event_log import read_record_file, record_header
+from engine.record.jsonl_writer import JsonlWriter
+
+if TYPE_CHECKING:
+    from engine.plan import StepPlan
+
+STEP_LOG_FORMAT = "octavo-step-log/1"
+
+
+@dataclass(slots=True)
+class StepEntry:
+    """One step. Entry i of each list belongs to `sequence_ids[i]` and gives its counters before the step.
+
+    Times are nanoseconds; `scheduled_at_ns` and `collected_at_ns` are of the monotonic clock and say when
+    scheduling and collecting began, the others are durations. With two steps in flight the next step is
+    scheduled and launched between this one's launch and its collect. Where nothing measures it,
+    `device_ns` is 0.
+    """
+
+    step: int
+    scheduled_at_ns: int
+    num_waiting: int
+    num_running: int
+    num_blocks_used: int
+    num_preempted: int
+    num_scheduled: int  # tokens, the sum of num_scheduled_tokens
+    sequence_ids: list[int]
+    num_tokens: list[int]
+    num_cached_tokens: list[int]
+    num_scheduled_tokens: list[int]
+    is_prefill: list[bool]
+    num_generated: int = 0
+    schedule_ns: int = 0
+    launch_ns: int = 0
+    collected_at_ns: int = 0
+    collect_ns: int = 0
+    commit_ns: int = 0
+    device_ns: int = 0
+
+    @classmethod
+    def of_plan(
+        cls, plan: StepPlan, *, scheduled_at_ns: int, num_waiting: int, num_running: int, num_blocks_used: int
+    ) -> StepEntry:
+        """Take down a plan right after it was made, before another step moves the counters.
+
+        Planning has already moved them: it counted this step's tokens as cached and appended a pending token
+        where the step samples. Both are taken back here.
+        """
+        scheduled = plan.decodes + plan.chunks
+        return cls(
+            step=plan.step,
+            scheduled_at_ns=scheduled_at_ns,
+            num_waiting=num_waiting,
+            num_running=num_running,
+            num_blocks_used=num_blocks_used,
+            num_preempted=plan.num_preempted,
+            num_scheduled=plan.num_tokens,
+            sequence_ids=[entry.sequence.sequence_id for entry in scheduled],
+            num_tokens=[entry.sequence.num_tokens - entry.samples for entry in scheduled],
+            num_cached_tokens=[entry.start for entry in scheduled],
+            num_scheduled_tokens=[entry.num_tokens for entry in scheduled],
+            is_prefill=[False] * len(plan.decodes) + [True] * len(plan.chunks),
+        )
+
+
+class StepLog:
+    def __init__(self, path: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        """`config` goes into the header: plain values only, and no secrets. Raises `OSError`."""
+        self._writer = JsonlWriter(path, record_header(STEP_LOG_FORMAT, config))
+
+    def write(self, entry: StepEntry) -> None:
+        """Log a committed step; returns at once. The entry must not change afterwards."""
+        self._writer.write(entry)
+
+    def close(self) -> None:
+        """Flush and close. Idempotent."""
+        self._writer.close()
+
+
+def read_step_log(path: str | Path) -> tuple[dict[str, Any], list[StepEntry]]:
+    """The header and the steps. Raises `RecordFileError`."""
+    header, rows = read_record_file(path, STEP_LOG_FORMAT)
+    return header, [StepEntry(**row) for row in rows]
