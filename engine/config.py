@@ -42,8 +42,12 @@ class EngineConfig:
     )
     max_model_len: int | None = flag(None, "longest prompt plus output, in tokens", "model")
     seed: int = flag(0, "seed of dummy weights and of requests that bring none", "model")
-    device: str = flag("auto", "cuda, cpu, or auto: cuda where there is one", "engine", ("auto", "cuda", "cpu"))
-    max_num_seqs: int | None = flag(None, "sequences that run at once (256 on a GPU, 64 on a CPU)", "scheduling")
+    device: str = flag(
+        "auto", "cuda, cpu, or auto: cuda where there is one", "engine", ("auto", "cuda", "cpu")
+    )
+    max_num_seqs: int | None = flag(
+        None, "sequences that run at once (256 on a GPU, 64 on a CPU)", "scheduling"
+    )
     max_num_batched_tokens: int | None = flag(
         None, "token budget of one step (8192 on a GPU, 512 on a CPU)", "scheduling"
     )
@@ -62,11 +66,21 @@ class EngineConfig:
     attention_backend: str = flag("auto", "attention kernels", "engine", ("auto", "torch", "triton", "flash"))
     tensor_parallel_size: int = flag(1, "GPUs that share each layer", "engine")
     enforce_eager: bool = flag(False, "no CUDA graphs and no compilation", "engine")
-    stall_timeout: float = flag(30.0, "seconds without a step before /health calls the engine stalled", "engine")
+    stall_timeout: float = flag(
+        30.0, "seconds without a step before /health calls the engine stalled", "engine"
+    )
+    event_log: str | None = flag(None, "file for one JSON line per finished request", "record")
+    step_log: str | None = flag(None, "file for one JSON line per engine step", "record")
     check_invariants: bool = flag(False, "check the block manager after every step (slow)", "debug")
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_kv_blocks"):
+        for name in (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "block_size",
+            "num_kv_blocks",
+        ):
             value = getattr(self, name)
             self._require(name, value is None or value > 0, "must be above 0")
         self._require("max_queue", self.max_queue > 0, "must be above 0")
