@@ -21,7 +21,7 @@ def flag(default: Any, help_text: str, group: str, choices: tuple[str, ...] | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What runs, on what, and how much of it at once. `None` means "decide from the model and the machine"."""
+    """What runs, on what, and how much of it at once. None means "from the model and the machine"."""
 
     model: str | None = flag(
         None, "model folder, GGUF file or hub name; the embedded SmolLM2 when absent", "model"

@@ -75,7 +75,7 @@ class EngineHandle(Protocol):
         ...
 
     def finish_sequence(self, sequence_id: int, reason: FinishReason = FinishReason.STOP) -> None:
-        """End one sequence because of what its text says (a stop string). Nothing more is published for it."""
+        """End one sequence for what its text says (a stop string). Nothing more is published for it."""
         ...
 
     def subscribe(
@@ -89,7 +89,7 @@ class EngineHandle(Protocol):
     def health(self) -> EngineHealth: ...
 
     def drain(self) -> None:
-        """Take no more requests; those accepted go on. `submit` raises `EngineUnavailableError` from now on."""
+        """Take no more requests; those accepted go on. `submit` raises `EngineUnavailableError`."""
         ...
 
     def shutdown(self) -> None:

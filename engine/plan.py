@@ -1,10 +1,11 @@
-"""What the scheduler asks one step to compute. Data only: the runner reads it, the simulator times it."""
+"""What one step computes, and what came of it. Data only: the runner reads it, the simulator times it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from engine.request import FinishReason
 from engine.sequence import Sequence
 
 
@@ -38,3 +39,11 @@ class StepPlan:
     def sampled(self) -> list[ScheduledSequence]:
         """Those that get a token from this step, in the order of the runner's result rows."""
         return self.decodes + [chunk for chunk in self.chunks if chunk.samples]
+
+
+class Committed(NamedTuple):
+    """One sequence's outcome of a step, for the front end."""
+
+    sequence: Sequence
+    token_id: int  # NO_TOKEN when it ended without one
+    finish_reason: FinishReason | None  # None while it goes on

@@ -26,7 +26,7 @@ class FinishReason(StrEnum):
 
 
 class TokenLogprobs(NamedTuple):
-    """Log-probabilities at one position, from the model's raw logits (before temperature, penalties, bias)."""
+    """Log-probabilities at one position, from raw logits (before temperature, penalties and bias)."""
 
     logprob: float  # of the token at this position
     top_token_ids: list[int]  # most likely first; empty when only the chosen one was asked for
@@ -39,7 +39,7 @@ class Request:
 
     Made by the front end off the engine thread and immutable to it afterwards, the record aside.
     `prompt_token_ids` is int32, non-empty. `block_hashes` is the hash chain over the prompt's full blocks
-    (`engine.block_manager.hash_blocks`), computed once, here, so that the engine thread never hashes a prompt.
+    (`engine.block_manager.hash_blocks`), computed once, so that the engine thread never hashes a prompt.
     """
 
     request_id: str

@@ -22,11 +22,34 @@ class Sequence:
     """A sequence holds its tokens, its blocks and three counters, kept apart always:
 
     num_tokens            all tokens now in it, pending ones included
-    num_cached_tokens     tokens whose K and V are computed (or will be, by a step already launched)
-    num_scheduled_tokens  tokens that the step being planned will compute
+    num_cached_tokens     tokens whose K and V are computed, or will be by a step already planned
+    num_scheduled_tokens  those of the cached tokens that steps not committed yet are computing
 
     Prompt [A, B, C] after the prefill that sampled D: 4 tokens, 3 cached; the next step feeds D.
     """
+
+    __slots__ = (
+        "block_hashes",
+        "block_table",
+        "cache_salt",
+        "index",
+        "leader",
+        "max_length",
+        "max_tokens",
+        "num_cached_tokens",
+        "num_prefill_tokens",
+        "num_prompt_tokens",
+        "num_published_blocks",
+        "num_scheduled_tokens",
+        "order",
+        "params",
+        "request",
+        "row",
+        "sequence_id",
+        "status",
+        "stop_ids",
+        "token_ids",
+    )
 
     def __init__(self, request: Request, index: int, max_tokens: int) -> None:
         """`index` is its place among the request's n; `max_tokens` is resolved against the context limit."""
@@ -35,17 +58,25 @@ class Sequence:
         self.sequence_id = request.sequence_ids[index]
         self.params = request.params
         self.status = SequenceStatus.WAITING
+        self.order = (0, 0)  # smaller is served first and preempted last
+        self.leader: Sequence | None = (
+            None  # the sibling whose prefill this one waits for, to share its blocks
+        )
+
         self.token_ids: list[int] = request.prompt_token_ids.tolist()
         self.num_prompt_tokens = len(self.token_ids)
         self.num_cached_tokens = 0
         self.num_scheduled_tokens = 0
-        self.num_pending_tokens = 0
+        self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
         self.max_tokens = max_tokens
+        self.max_length = self.num_prompt_tokens + max_tokens
+        self.stop_ids: frozenset[int] = frozenset()  # token ids that end it
+
         self.row = -1  # index in the runner's resident tables while running
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = list(request.block_hashes)
-        self.num_published_blocks = 0
-        self.leader: Sequence | None = None  # the sibling whose prefill this one waits for, to share its blocks
+        self.cache_salt = request.cache_salt
+        self.num_published_blocks = 0  # leading blocks that the prefix cache has been told of
 
     @property
     def num_tokens(self) -> int:
@@ -55,3 +86,24 @@ class Sequence:
     def num_generated_tokens(self) -> int:
         """Tokens sampled so far, pending ones included."""
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_pending_tokens(self) -> int:
+        """Tokens at the end whose values the host does not know yet: one for each step in flight, at most."""
+        num_pending = 0
+        while self.token_ids[-1 - num_pending] == PENDING_TOKEN:
+            num_pending += 1
+        return num_pending
+
+    @property
+    def waits_for_leader(self) -> bool:
+        """Whether the blocks of the shared prompt are still to come.
+
+        They are published once the leader's first token is known; a leader that ended publishes no more.
+        """
+        leader = self.leader
+        return (
+            leader is not None
+            and leader.status is not SequenceStatus.FINISHED
+            and leader.num_generated_tokens == leader.num_pending_tokens
+        )

@@ -1,0 +1,154 @@
+"""The engine thread: drain the inbox, plan a step, launch it, publish the tokens of the one before."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.inbox import Abort, Command, Finish, Inbox, Stop, Submit
+from engine.plan import StepPlan
+from engine.prompt_scores import PromptScores
+from engine.record import StepEntry
+from engine.recorder import Recorder
+from engine.request import NO_TOKEN, FinishReason, StepOutput
+from engine.runner.model_runner import Launch, Runner
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+
+_IDLE_WAIT_S = 1.0  # an idle engine shows its heartbeat this often
+
+
+@dataclass(slots=True)
+class _InFlight:
+    plan: StepPlan
+    launch: Launch
+    entry: StepEntry | None  # only when a step log is kept
+
+
+class EngineLoop:
+    """One thread runs `run()`; `depth` steps are in flight before the oldest one's tokens are read.
+
+    At depth 2 the host plans and launches step N+1 while the device computes step N, so planning, publishing
+    and detokenizing cost the device no time. At depth 1 a token is published before the next step is planned.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        inbox: Inbox,
+        recorder: Recorder,
+        *,
+        depth: int,
+        check_invariants: bool = False,
+    ) -> None:
+        self.heartbeat_ns = time.monotonic_ns()
+        self.on_step: list[Callable[[StepOutput], None]] = []
+        self._scheduler = scheduler
+        self._runner = runner
+        self._inbox = inbox
+        self._recorder = recorder
+        self._depth = depth
+        self._check_invariants = check_invariants
+        self._prompt_scores = PromptScores()
+        self._in_flight: deque[_InFlight] = deque()
+        self._stopped = False
+
+    def run(self) -> None:
+        """Returns after a `Stop` command; anything raised here is the end of the engine."""
+        while not self._stopped:
+            self.turn(wait_s=_IDLE_WAIT_S)
+        self._abort_all()
+
+    def turn(self, wait_s: float = 0.0) -> None:
+        """One pass. Waits up to `wait_s` for a command when there is nothing to compute."""
+        self.heartbeat_ns = time.monotonic_ns()
+        idle = not self._in_flight and not self._scheduler.has_work
+        for command in self._inbox.drain(wait_s if idle else 0.0):
+            self._obey(command)
+        scheduled_at_ns = time.monotonic_ns()
+        plan = self._scheduler.schedule()
+        if plan is not None:
+            self._launch(plan, scheduled_at_ns)
+        if self._in_flight and (plan is None or len(self._in_flight) >= self._depth):
+            self._publish(self._in_flight.popleft())
+        if self._check_invariants:
+            self._scheduler.check()
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Submit(request):
+                self._recorder.queued(request, time.monotonic_ns())
+                self._scheduler.add(request)
+            case Abort(request_id):
+                for sequence in self._scheduler.abort(request_id):
+                    self._ended(sequence, FinishReason.ABORT)
+            case Finish(sequence_id, reason):
+                finished = self._scheduler.finish(sequence_id, reason)
+                if finished is not None:
+                    self._ended(finished, reason)
+            case Stop():
+                self._stopped = True
+
+    def _launch(self, plan: StepPlan, scheduled_at_ns: int) -> None:
+        planned_ns = time.monotonic_ns()
+        self._recorder.planned(plan)
+        entry = self._step_entry(plan, scheduled_at_ns)
+        launch = self._runner.launch(plan)
+        if entry is not None:
+            entry.schedule_ns = planned_ns - scheduled_at_ns
+            entry.launch_ns = time.monotonic_ns() - planned_ns
+        self._in_flight.append(_InFlight(plan, launch, entry))
+
+    def _publish(self, step: _InFlight) -> None:
+        collected_at_ns = time.monotonic_ns()
+        result = step.launch.collect()
+        now_ns = time.monotonic_ns()
+        self._prompt_scores.add(result.prompt_logprobs, step.plan)
+        output = StepOutput(step.plan.step, now_ns)
+        num_generated = 0
+        for sequence, token_id, finish_reason in self._scheduler.commit(step.plan, result.token_ids):
+            sequence_id = sequence.sequence_id
+            output.add(sequence_id, token_id, finish_reason)
+            if token_id != NO_TOKEN:
+                num_generated += 1
+                self._recorder.generated(sequence, now_ns)
+            logprobs = result.logprobs.get(sequence_id)
+            if logprobs is not None:
+                output.logprobs[sequence_id] = logprobs
+            scores = self._prompt_scores.take(sequence_id)
+            if scores is not None:
+                output.prompt_logprobs[sequence_id] = scores
+            if finish_reason is not None:
+                self._ended(sequence, finish_reason)
+        if output.sequence_ids:
+            for publish in self.on_step:
+                publish(output)
+        if step.entry is not None:
+            step.entry.num_generated = num_generated
+            step.entry.collected_at_ns = collected_at_ns
+            step.entry.collect_ns = now_ns - collected_at_ns
+            step.entry.commit_ns = time.monotonic_ns() - now_ns
+        self._recorder.stepped(step.plan, num_generated, step.entry)
+
+    def _ended(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._prompt_scores.drop(sequence.sequence_id)
+        self._recorder.ended(sequence, reason, time.monotonic_ns())
+
+    def _step_entry(self, plan: StepPlan, scheduled_at_ns: int) -> StepEntry | None:
+        if self._recorder.step_log is None:
+            return None
+        return StepEntry.of_plan(
+            plan,
+            scheduled_at_ns=scheduled_at_ns,
+            num_waiting=self._scheduler.num_waiting,
+            num_running=self._scheduler.num_running,
+            num_blocks_used=self._scheduler.block_manager.num_used,
+        )
+
+    def _abort_all(self) -> None:
+        for request_id in self._scheduler.request_ids:
+            for sequence in self._scheduler.abort(request_id):
+                self._ended(sequence, FinishReason.ABORT)

@@ -1,0 +1,64 @@
+"""Writes down what happens to each request and step: records, counters, logs. Engine thread only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.plan import StepPlan
+from engine.record import EngineCounters, EventLog, RecentRequests, StepEntry, StepLog
+from engine.request import FinishReason, Request
+from engine.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Recorder:
+    counters: EngineCounters
+    recent: RecentRequests
+    event_log: EventLog | None = None
+    step_log: StepLog | None = None
+
+    def queued(self, request: Request, now_ns: int) -> None:
+        record = request.record
+        record.queued_ns = now_ns
+        record.num_prompt_tokens = len(request.prompt_token_ids)
+        record.max_tokens = request.params.max_tokens
+        record.token_times_ns = [[] for _ in range(request.n)]
+        record.finish_reasons = [None] * request.n
+        self.recent.add(record)
+
+    def planned(self, plan: StepPlan) -> None:
+        """Count the prompt of each request whose first chunk is in the plan."""
+        for chunk in plan.chunks:
+            sequence, record = chunk.sequence, chunk.sequence.request.record
+            is_first = chunk.start == record.num_cached_tokens and record.num_preemptions == 0
+            if is_first and sequence.index == 0:
+                self.counters.on_admitted(
+                    record.num_prompt_tokens,
+                    record.num_cached_tokens,
+                    prefix_cache_queried=sequence.params.prompt_logprobs is None,
+                )
+
+    def generated(self, sequence: Sequence, now_ns: int) -> None:
+        record = sequence.request.record
+        record.token_times_ns[sequence.index].append(now_ns)
+        if record.first_token_ns == 0:
+            record.first_token_ns = now_ns
+
+    def ended(self, sequence: Sequence, reason: FinishReason, now_ns: int) -> None:
+        record = sequence.request.record
+        record.finish_reasons[sequence.index] = reason.value
+        if None not in record.finish_reasons:
+            record.finished_ns = now_ns
+            self.counters.on_finished(record)
+            if self.event_log is not None:
+                self.event_log.write(record)
+
+    def stepped(self, plan: StepPlan, num_generated: int, entry: StepEntry | None) -> None:
+        self.counters.on_step(plan.num_tokens, num_generated, plan.num_preempted)
+        if self.step_log is not None and entry is not None:
+            self.step_log.write(entry)
+
+    def close(self) -> None:
+        for log in (self.event_log, self.step_log):
+            if log is not None:
+                log.close()

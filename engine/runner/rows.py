@@ -1,0 +1,112 @@
+"""State that lives on the device between steps, one row for each running sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from engine.plan import ScheduledSequence
+from engine.sequence import Sequence
+
+_MASK64 = (1 << 64) - 1
+
+
+def _splitmix64(x: int) -> int:
+    """One step of splitmix64 (Steele, Lea, Flood 2014): a well-mixed 64-bit value from any integer."""
+    x = (x + 0x9E3779B97F4A7C15) & _MASK64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return x ^ (x >> 31)
+
+
+def sequence_seed(sequence: Sequence, engine_seed: int) -> int:
+    """The signed 64-bit seed of a sequence: from (request seed, choice), or from the engine's seed."""
+    if sequence.params.seed is None:
+        mixed = _splitmix64(_splitmix64(engine_seed) ^ sequence.sequence_id)
+    else:
+        mixed = _splitmix64(_splitmix64(sequence.params.seed & _MASK64) ^ sequence.index)
+    return mixed - (1 << 64) if mixed >> 63 else mixed
+
+
+class Rows:
+    """Block tables and sampling state by row.
+
+    Block tables are kept on the host (`block_tables` [rows, max_blocks] int32) and the few that a step needs
+    are uploaded with it; last tokens and sampling state stay on the device. Host mirrors of the sampling
+    parameters let a step decide, without asking the device, which sampling kernels it can leave out.
+    """
+
+    def __init__(
+        self, num_rows: int, max_blocks: int, vocab_size: int, device: torch.device, engine_seed: int
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.engine_seed = engine_seed
+        self.device = device
+        self.block_tables = np.zeros((num_rows, max_blocks), dtype=np.int32)
+        self.last_token = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self.temperature = torch.ones(num_rows, dtype=torch.float32, device=device)
+        self.top_p = torch.ones(num_rows, dtype=torch.float32, device=device)
+        self.min_p = torch.zeros(num_rows, dtype=torch.float32, device=device)
+        self.top_k = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self.seed = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self.penalties = _PenaltyRows(num_rows, vocab_size, device)
+        self._owner = [(-1, -1)] * num_rows  # (sequence id, times it was preempted) that set the row up
+        self._num_blocks = [0] * num_rows
+
+    def update(self, scheduled: ScheduledSequence) -> None:
+        """Bring a row up to date with its sequence: set it up if it is new there, append its new blocks."""
+        sequence, row = scheduled.sequence, scheduled.row
+        owner = (sequence.sequence_id, sequence.num_preemptions)
+        if self._owner[row] != owner:
+            self._owner[row] = owner
+            self._num_blocks[row] = 0
+            self._set_sampling(sequence, row)
+        have, table = self._num_blocks[row], sequence.block_table
+        if len(table) > have:
+            self.block_tables[row, have : len(table)] = table[have:]
+            self._num_blocks[row] = len(table)
+
+    def _set_sampling(self, sequence: Sequence, row: int) -> None:
+        params = sequence.params
+        self.temperature[row] = params.temperature
+        self.top_p[row] = params.top_p
+        self.min_p[row] = params.min_p
+        self.top_k[row] = max(params.top_k, 0)
+        self.seed[row] = sequence_seed(sequence, self.engine_seed)
+        if params.has_penalties:
+            self.penalties.set(sequence, row)
+
+
+class _PenaltyRows:
+    """Which tokens each row holds; allocated when the first request with a penalty comes."""
+
+    def __init__(self, num_rows: int, vocab_size: int, device: torch.device) -> None:
+        self._shape = (num_rows, vocab_size)
+        self._device = device
+        self._allocated = False
+
+    def _allocate(self) -> None:
+        num_rows, device = self._shape[0], self._device
+        self.output_counts = torch.zeros(self._shape, dtype=torch.int32, device=device)
+        self.in_prompt = torch.zeros(self._shape, dtype=torch.bool, device=device)
+        self.repetition = torch.ones(num_rows, dtype=torch.float32, device=device)
+        self.frequency = torch.zeros(num_rows, dtype=torch.float32, device=device)
+        self.presence = torch.zeros(num_rows, dtype=torch.float32, device=device)
+        self._allocated = True
+
+    def set(self, sequence: Sequence, row: int) -> None:
+        if not self._allocated:
+            self._allocate()
+        params, num_prompt = sequence.params, sequence.num_prompt_tokens
+        tokens = torch.tensor(sequence.token_ids, dtype=torch.int64, device=self._device)
+        self.in_prompt[row] = False
+        self.in_prompt[row, tokens[:num_prompt]] = True
+        self.output_counts[row] = torch.bincount(tokens[num_prompt:], minlength=self._shape[1])
+        self.repetition[row] = params.repetition_penalty
+        self.frequency[row] = params.frequency_penalty
+        self.presence[row] = params.presence_penalty
+
+    def count(self, rows: torch.Tensor, token_ids: torch.Tensor) -> None:
+        """Add one sampled token for each of `rows` [R]."""
+        ones = torch.ones_like(token_ids, dtype=torch.int32)
+        self.output_counts.index_put_((rows, token_ids), ones, accumulate=True)

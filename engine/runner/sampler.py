@@ -1,0 +1,162 @@
+"""Samples one token for each row of logits, launching only what some live row asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from engine.plan import ScheduledSequence
+from engine.runner.logprobs import LogprobTensors, gather_logprobs
+from engine.runner.rows import Rows
+from engine.sampling_params import SamplingParams
+from kernels import sampling
+
+
+@dataclass(slots=True)
+class _BatchNeeds:
+    """What the sequences of one batch ask of the sampler; stays valid while the membership does.
+
+    Lists hold indices into the batch. Index tensors are made once, on the device.
+    """
+
+    members: list[tuple[int, int]]  # (sequence id, row)
+    rows: torch.Tensor  # [R] int64
+    random: torch.Tensor | None = None  # indices of rows that draw; None when all are greedy
+    restricted: torch.Tensor | None = None  # indices among the drawing rows with top-k, top-p or min-p
+    penalized: torch.Tensor | None = None
+    bias_at: tuple[torch.Tensor, torch.Tensor] | None = None  # batch index and token id of each biased logit
+    bias: torch.Tensor | None = None
+    min_tokens: list[int] = field(default_factory=list)
+    logprobs: list[int] = field(default_factory=list)
+    logprobs_at: torch.Tensor | None = None
+    num_top_logprobs: int = 0
+
+
+@dataclass(slots=True)
+class Sampled:
+    token_ids: torch.Tensor  # [R] int64
+    logprobs: LogprobTensors | None  # rows in the order of `logprobs_of`
+    logprobs_of: list[int]  # batch indices that asked
+
+
+class Sampler:
+    def __init__(self, rows: Rows, eos_token_ids: frozenset[int]) -> None:
+        self._rows = rows
+        self._eos_token_ids = eos_token_ids
+        self._device = rows.device
+        self._needs = _BatchNeeds(members=[], rows=torch.empty(0, dtype=torch.int64, device=self._device))
+
+    def sample(self, logits: torch.Tensor, scheduled: list[ScheduledSequence]) -> Sampled:
+        """`logits` [R, V] fp32 belong to `scheduled`, R long; remembers each row's token on the device."""
+        needs = self._needs_of(scheduled)
+        adjusted = self._adjust(logits, needs, scheduled)
+        token_ids = self._choose(adjusted, needs, scheduled)
+        self._rows.last_token[needs.rows] = token_ids
+        if needs.penalized is not None:
+            self._rows.penalties.count(needs.rows[needs.penalized], token_ids[needs.penalized])
+        logprobs = None
+        if needs.logprobs_at is not None:
+            at = needs.logprobs_at
+            logprobs = gather_logprobs(logits[at], token_ids[at], needs.num_top_logprobs)
+        return Sampled(token_ids, logprobs, needs.logprobs)
+
+    def _adjust(
+        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
+    ) -> torch.Tensor:
+        """Logits after penalties, bias and min_tokens; the raw ones stay as they are, for the logprobs."""
+        adjusted = logits
+        if needs.penalized is not None:
+            state, rows = self._rows.penalties, needs.rows[needs.penalized]
+            adjusted = adjusted.clone()
+            adjusted[needs.penalized] = sampling.apply_penalties(
+                logits[needs.penalized],
+                state.output_counts[rows],
+                state.in_prompt[rows],
+                state.repetition[rows],
+                state.frequency[rows],
+                state.presence[rows],
+            )
+        if needs.bias_at is not None and needs.bias is not None:
+            adjusted = adjusted.index_put(needs.bias_at, needs.bias, accumulate=True)
+        forbidden = self._forbidden_ends(needs, scheduled)
+        if forbidden is not None:
+            adjusted = adjusted.index_put(forbidden, torch.tensor(float("-inf"), device=self._device))
+        return adjusted
+
+    def _forbidden_ends(
+        self, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Where sequences below their min_tokens would end: every EOS and stop id of each."""
+        at: list[int] = []
+        tokens: list[int] = []
+        for i in needs.min_tokens:
+            entry = scheduled[i]
+            params = entry.sequence.params
+            generated = entry.start + entry.num_tokens - entry.sequence.num_prompt_tokens
+            if generated < params.min_tokens:
+                ends = self._ends(params)
+                at += [i] * len(ends)
+                tokens += ends
+        return (self._index(at), self._index(tokens)) if at else None
+
+    def _ends(self, params: SamplingParams) -> list[int]:
+        eos = () if params.ignore_eos else self._eos_token_ids
+        return [*eos, *params.stop_token_ids]
+
+    def _choose(
+        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
+    ) -> torch.Tensor:
+        token_ids = logits.argmax(dim=-1)
+        if needs.random is None:
+            return token_ids
+        rows = needs.rows[needs.random]
+        drawn_logits = logits[needs.random]
+        drawn_logits -= drawn_logits.amax(dim=-1, keepdim=True)  # a tiny temperature must not overflow
+        scaled = drawn_logits.div_(self._rows.temperature[rows].unsqueeze(1))
+        if needs.restricted is not None:
+            at = needs.restricted
+            state, restricted_rows = self._rows, rows[at]
+            scaled[at] = sampling.restrict(
+                scaled[at],
+                state.top_k[restricted_rows],
+                state.top_p[restricted_rows],
+                state.min_p[restricted_rows],
+            )
+        positions = self._index([entry.start + entry.num_tokens for entry in scheduled])[needs.random]
+        token_ids[needs.random] = sampling.draw(scaled, self._rows.seed[rows], positions)
+        return token_ids
+
+    def _needs_of(self, scheduled: list[ScheduledSequence]) -> _BatchNeeds:
+        members = [(entry.sequence.sequence_id, entry.row) for entry in scheduled]
+        if members != self._needs.members:
+            self._needs = self._gather_needs(members, [entry.sequence.params for entry in scheduled])
+        return self._needs
+
+    def _gather_needs(self, members: list[tuple[int, int]], params: list[SamplingParams]) -> _BatchNeeds:
+        needs = _BatchNeeds(members, self._index([row for _, row in members]))
+        random = [i for i, p in enumerate(params) if not p.is_greedy]
+        if random:
+            needs.random = self._index(random)
+            needs.restricted = self._index_or_none([j for j, i in enumerate(random) if _restricts(params[i])])
+        needs.penalized = self._index_or_none([i for i, p in enumerate(params) if p.has_penalties])
+        biases = [(i, token, bias) for i, p in enumerate(params) for token, bias in p.logit_bias.items()]
+        if biases:
+            at, tokens, values = zip(*biases, strict=True)
+            needs.bias_at = (self._index(list(at)), self._index(list(tokens)))
+            needs.bias = torch.tensor(values, dtype=torch.float32, device=self._device)
+        needs.min_tokens = [i for i, p in enumerate(params) if p.min_tokens > 0]
+        needs.logprobs = [i for i, p in enumerate(params) if p.logprobs is not None]
+        needs.logprobs_at = self._index_or_none(needs.logprobs)
+        needs.num_top_logprobs = max((p.logprobs or 0 for p in params), default=0)
+        return needs
+
+    def _index(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+    def _index_or_none(self, values: list[int]) -> torch.Tensor | None:
+        return self._index(values) if values else None
+
+
+def _restricts(params: SamplingParams) -> bool:
+    return params.top_k > 0 or params.top_p < 1 or params.min_p > 0

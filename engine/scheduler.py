@@ -1,0 +1,324 @@
+"""What runs in each step: decodes, chunks of prompts, admissions, preemption.
+
+A step is planned by `schedule` and settled by `commit`, and with overlap the next one is planned in between.
+So planning moves the counters at once and leaves a pending token where the step will sample. A plan's entry
+stays valid until its commit: a sequence with such entries may be preempted but not admitted again, and one
+that has finished is skipped, which is how a token sampled after the end is dropped.
+
+Both queues are kept in the policy's order. It decides who is admitted (the head; nobody overtakes it) and who
+is preempted (the tail), so the first one always advances, and then the next becomes the first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable
+from operator import attrgetter
+
+import numpy as np
+
+from engine.block_manager import BlockManager, hash_blocks
+from engine.config import ConfigError, SchedulerConfig
+from engine.handle import PromptTooLongError
+from engine.plan import Committed, ScheduledSequence, StepPlan
+from engine.policies import POLICIES, Stage
+from engine.request import NO_TOKEN, FinishReason, Request
+from engine.sequence import PENDING_TOKEN, Sequence, SequenceStatus
+
+_order = attrgetter("order")
+
+
+class Scheduler:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        eos_token_ids: frozenset[int],
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Raises `ConfigError` for limits under which some accepted request could never run."""
+        if config.max_num_batched_tokens < config.max_num_seqs:
+            raise ConfigError("--max-num-batched-tokens must be at least --max-num-seqs: one token each")
+        if config.num_blocks * config.block_size < config.max_model_len:
+            raise ConfigError(
+                f"--max-model-len of {config.max_model_len} tokens does not fit the KV pool of "
+                f"{config.num_blocks} blocks of {config.block_size}"
+            )
+        self.config = config
+        self.eos_token_ids = eos_token_ids
+        self.block_manager = BlockManager(config.num_blocks, config.block_size)
+        self.num_preemptions = 0
+        self._clock = clock
+        self._policy = POLICIES[config.policy]
+        self._stages = {
+            Stage.DECODES: self._plan_decodes,
+            Stage.CHUNKS: self._plan_chunks,
+            Stage.ADMISSIONS: self._plan_admissions,
+        }
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        self._free_rows = list(range(config.max_num_seqs - 1, -1, -1))
+        self._sequences: dict[int, Sequence] = {}  # those not finished, by id
+        self._arrivals = itertools.count()
+        self._num_steps = 0
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    # Requests come and go.
+
+    def add(self, request: Request) -> list[Sequence]:
+        """Queue the n sequences of a request; the later ones wait for the first one's prompt blocks.
+
+        Raises `PromptTooLongError`, or `ValueError` for hashes of another block size; nothing is queued then.
+        """
+        num_prompt_tokens = len(request.prompt_token_ids)
+        room = self.config.max_model_len - num_prompt_tokens
+        if room < 0:
+            raise PromptTooLongError(
+                f"the prompt has {num_prompt_tokens} tokens, the limit is {self.config.max_model_len}"
+            )
+        if len(request.block_hashes) != num_prompt_tokens // self.config.block_size:
+            raise ValueError(
+                f"block_hashes of {request.request_id} are not of {self.config.block_size} tokens"
+            )
+        params = request.params
+        max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
+        sequences = [Sequence(request, index, max_tokens) for index in range(request.n)]
+        for sequence in sequences:
+            sequence.order = (self._policy.urgency(request), next(self._arrivals))
+            sequence.leader = sequences[0] if sequence.index else None
+            sequence.stop_ids = frozenset(params.stop_token_ids)
+            if not params.ignore_eos:
+                sequence.stop_ids |= self.eos_token_ids
+            if not self.config.enable_prefix_caching:
+                self._make_private(sequence)
+            self._sequences[sequence.sequence_id] = sequence
+            insort(self._waiting, sequence, key=_order)
+        return sequences
+
+    def _make_private(self, sequence: Sequence) -> None:
+        """Root its hashes in the request, so that only siblings and its own resumption find its blocks."""
+        request = sequence.request
+        sequence.cache_salt = b"request %d" % request.sequence_ids[0]
+        sequence.block_hashes = hash_blocks(
+            request.prompt_token_ids, self.config.block_size, sequence.cache_salt
+        )
+
+    def abort(self, request_id: str) -> list[Sequence]:
+        """Drop what is left of a request, wherever it is. An unknown id gives an empty list."""
+        sequences = [s for s in self._sequences.values() if s.request.request_id == request_id]
+        for sequence in sequences:
+            self._finish(sequence)
+        return sequences
+
+    def finish(self, sequence_id: int, reason: FinishReason) -> Sequence | None:
+        """End one sequence from outside; None if it has ended already."""
+        sequence = self._sequences.get(sequence_id)
+        if sequence is not None:
+            self._finish(sequence)
+        return sequence
+
+    # One step.
+
+    def schedule(self) -> StepPlan | None:
+        """Plan the next step; None if nothing can run now (perhaps only until a step in flight is committed)."""
+        plan = StepPlan(self._num_steps)
+        for stages in self._policy.passes:
+            for stage in stages:
+                self._stages[stage](plan)
+            if plan.decodes or plan.chunks:
+                self._num_steps += 1
+                return plan
+        return None
+
+    def _plan_decodes(self, plan: StepPlan) -> None:
+        block_size = self.config.block_size
+        decodes = plan.decodes
+        for sequence in self._running:  # preemption shortens this list from its end, ahead of the iteration
+            position = sequence.num_cached_tokens
+            if position < sequence.num_prefill_tokens or len(sequence.token_ids) == sequence.max_length:
+                continue  # still a prompt, or its last token is in flight
+            if position == len(sequence.block_table) * block_size and not self._grow(sequence, plan):
+                continue
+            sequence.num_cached_tokens = position + 1
+            sequence.num_scheduled_tokens += 1
+            sequence.token_ids.append(PENDING_TOKEN)
+            decodes.append(ScheduledSequence(sequence, sequence.row, position, 1, True))
+
+    def _grow(self, sequence: Sequence, plan: StepPlan) -> bool:
+        """Give it one more block; False if it had to be preempted itself."""
+        while not self.block_manager.num_free:
+            victim = self._running[-1]
+            self._preempt(victim)
+            plan.num_preempted += 1
+            if victim is sequence:
+                return False
+        sequence.block_table.append(self.block_manager.allocate())
+        return True
+
+    def _plan_chunks(self, plan: StepPlan) -> None:
+        for sequence in self._running:
+            if sequence.num_cached_tokens < sequence.num_prefill_tokens:
+                self._plan_chunk(sequence, plan)
+
+    def _plan_admissions(self, plan: StepPlan) -> None:
+        """Admit from the head of the queue while rows, blocks and budget last.
+
+        Only siblings that wait for their leader's blocks are passed by: the leader runs or stands before them,
+        so their time comes, and then they are first again.
+        """
+        if plan.num_preempted:
+            return  # what was freed is for those that run
+        passed_by = 0
+        while self._free_rows and passed_by < len(self._waiting) and self._budget(plan):
+            sequence = self._waiting[passed_by]
+            if sequence.waits_for_leader:
+                passed_by += 1
+                continue
+            if sequence.num_scheduled_tokens or not self._allocate(sequence):
+                return
+            del self._waiting[passed_by]
+            insort(self._running, sequence, key=_order)
+            sequence.status = SequenceStatus.RUNNING
+            sequence.row = self._free_rows.pop()
+            self._plan_chunk(sequence, plan)
+
+    def _allocate(self, sequence: Sequence) -> bool:
+        """Blocks for all its tokens, cached ones shared; False, and nothing done, if they do not fit.
+
+        Beside running sequences some blocks must stay free for these to grow. Alone, any prompt fits.
+        """
+        blocks = self.block_manager
+        num_tokens = sequence.num_tokens
+        matched = blocks.match(self._readable_hashes(sequence))
+        num_new = blocks.blocks_for(num_tokens) - len(matched)
+        reserve = 1 + blocks.num_blocks // 100 if self._running else 0
+        if num_new + blocks.num_unused(matched) + reserve > blocks.num_free:
+            return False
+        blocks.share(matched)
+        sequence.block_table = matched + [blocks.allocate() for _ in range(num_new)]
+        sequence.num_published_blocks = len(matched)
+        sequence.num_cached_tokens = len(matched) * blocks.block_size
+        sequence.num_prefill_tokens = num_tokens
+        record = sequence.request.record
+        if not record.first_scheduled_ns:
+            record.first_scheduled_ns = self._clock()
+            record.num_cached_tokens = sequence.num_cached_tokens
+        return True
+
+    def _readable_hashes(self, sequence: Sequence) -> list[bytes]:
+        """Of the blocks it may take from the prefix cache: never the last token's, whose logits are needed."""
+        wants_all_rows = sequence.params.prompt_logprobs is not None
+        if wants_all_rows and sequence.leader is None and not sequence.num_generated_tokens:
+            return []
+        return sequence.block_hashes[: (sequence.num_tokens - 1) // self.config.block_size]
+
+    def _plan_chunk(self, sequence: Sequence, plan: StepPlan) -> None:
+        start = sequence.num_cached_tokens
+        num_tokens = min(sequence.num_prefill_tokens - start, self._budget(plan))
+        if not num_tokens:
+            return
+        samples = start + num_tokens == sequence.num_prefill_tokens and sequence.max_tokens > 0
+        sequence.num_cached_tokens += num_tokens
+        sequence.num_scheduled_tokens += num_tokens
+        if samples:
+            sequence.token_ids.append(PENDING_TOKEN)
+        plan.chunks.append(ScheduledSequence(sequence, sequence.row, start, num_tokens, samples))
+
+    def _budget(self, plan: StepPlan) -> int:
+        return self.config.max_num_batched_tokens - plan.num_tokens
+
+    def commit(self, plan: StepPlan, tokens: list[int]) -> list[Committed]:
+        """Settle a step: `tokens` are in the order of `plan.sampled`. Steps are committed in order."""
+        committed = []
+        block_size = self.config.block_size
+        next_token = iter(tokens)
+        for entry in itertools.chain(plan.decodes, plan.chunks):
+            sequence, _, start, num_tokens, samples = entry
+            token_id = next(next_token) if samples else NO_TOKEN
+            if sequence.status is SequenceStatus.FINISHED:
+                continue
+            end = start + num_tokens
+            sequence.num_scheduled_tokens -= num_tokens
+            if end // block_size > sequence.num_published_blocks:
+                self._publish(sequence, end // block_size)
+            if samples:
+                sequence.token_ids[end] = token_id
+                reason = self._finish_reason(sequence, token_id, end + 1)
+            elif end == sequence.max_length:
+                reason = FinishReason.LENGTH
+            else:
+                continue
+            if reason is not None:
+                self._finish(sequence)
+            committed.append(Committed(sequence, token_id, reason))
+        return committed
+
+    def _publish(self, sequence: Sequence, num_full_blocks: int) -> None:
+        """Tell the prefix cache of the blocks that are full now and whose tokens are known."""
+        if sequence.status is not SequenceStatus.RUNNING:
+            return  # preempted since: the blocks are no longer its own
+        block_size = self.config.block_size
+        for index in range(sequence.num_published_blocks, num_full_blocks):
+            hashes = sequence.block_hashes
+            if index == len(hashes):
+                block = np.array(sequence.token_ids[index * block_size : (index + 1) * block_size], np.int32)
+                parent = hashes[-1] if hashes else b""
+                hashes += hash_blocks(block, block_size, sequence.cache_salt, parent)
+            self.block_manager.publish(sequence.block_table[index], hashes[index])
+        sequence.num_published_blocks = num_full_blocks
+
+    def _finish_reason(self, sequence: Sequence, token_id: int, length: int) -> FinishReason | None:
+        """Why a sequence ends with this token, its `length`-th; None if it goes on."""
+        if token_id in sequence.stop_ids:
+            num_generated = length - sequence.num_prompt_tokens
+            if num_generated >= sequence.params.min_tokens:
+                return FinishReason.STOP
+        return FinishReason.LENGTH if length == sequence.max_length else None
+
+    # A sequence leaves the running ones, for now or for good.
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back to waiting without blocks; it will recompute all its tokens, those in flight included."""
+        self._remove(sequence)
+        sequence.status = SequenceStatus.WAITING
+        sequence.request.record.num_preemptions += 1
+        self.num_preemptions += 1
+        insort(self._waiting, sequence, key=_order)
+
+    def _finish(self, sequence: Sequence) -> None:
+        self._remove(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        sequence.num_scheduled_tokens = 0
+        del sequence.token_ids[sequence.num_tokens - sequence.num_pending_tokens :]
+        del self._sequences[sequence.sequence_id]
+
+    def _remove(self, sequence: Sequence) -> None:
+        """Out of its queue; its row and blocks, if any, are free."""
+        running = sequence.status is SequenceStatus.RUNNING
+        queue = self._running if running else self._waiting
+        del queue[bisect_left(queue, sequence.order, key=_order)]
+        if running:
+            self._free_rows.append(sequence.row)
+            self.block_manager.free(sequence.block_table)
+            sequence.row = -1
+            sequence.block_table = []
+            sequence.num_cached_tokens = 0
+            sequence.num_prefill_tokens = 0
+            sequence.num_published_blocks = 0
+
+    def check(self) -> None:
+        """Raise `AssertionError` unless every invariant holds. Slow: for tests and --check-invariants."""
+        self.block_manager.check()
