@@ -1,0 +1,59 @@
+"""`octavo COMMAND ...`: picks the command and imports only what that command needs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+from engine.config import ConfigError
+from model.config import ModelError
+
+# Each module has `add_arguments(parser)` and `run(arguments) -> exit code`.
+COMMANDS = {
+    "serve": ("server.cli.serve", "serve a model over the OpenAI HTTP API"),
+    "replay": ("loadgen.cli", "send a recorded trace to a server and measure it"),
+    "bench": ("engine.bench", "measure offline generation, without a server"),
+    "trace": ("server.cli.trace", "turn event and step logs into a Chrome trace for Perfetto"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code: 0 done, 1 failed, 2 bad usage or configuration."""
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _top_parser().parse_args(argv[:1])
+    module_name, summary = COMMANDS[arguments.command]
+    command = import_module(module_name)
+    parser = argparse.ArgumentParser(
+        prog=f"octavo {arguments.command}", description=summary, allow_abbrev=False
+    )
+    command.add_arguments(parser)
+    command_arguments = parser.parse_args(argv[1:])
+    try:
+        return int(command.run(command_arguments))
+    except ConfigError as error:
+        print(f"octavo: {error}", file=sys.stderr)
+        return 2
+    except ModelError as error:
+        print(f"octavo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    lines = [f"  {name:8} {summary}" for name, (_, summary) in COMMANDS.items()]
+    parser = argparse.ArgumentParser(
+        prog="octavo",
+        description="Octavo, an online serving daemon for large language models",
+        epilog="\n".join(["commands:", *lines, "", "octavo COMMAND --help tells more"]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"octavo {version('octavo')}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="what to do")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
