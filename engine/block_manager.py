@@ -74,7 +74,7 @@ class BlockManager:
         return blocks
 
     def num_unused(self, blocks: Sequence[int]) -> int:
-        """How many of these (distinct) blocks nobody uses, so that sharing them takes them off the free ones."""
+        """How many of these distinct blocks nobody uses: sharing them makes so many fewer free."""
         return sum(1 for block in blocks if not self.ref_counts[block])
 
     def share(self, blocks: Sequence[int]) -> None:

@@ -49,7 +49,6 @@ class Scheduler:
         self.config = config
         self.eos_token_ids = eos_token_ids
         self.block_manager = BlockManager(config.num_blocks, config.block_size)
-        self.num_preemptions = 0
         self._clock = clock
         self._policy = POLICIES[config.policy]
         self._stages = {
@@ -71,6 +70,11 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         return len(self._running)
+
+    @property
+    def request_ids(self) -> list[str]:
+        """Of the requests that have not ended, each once."""
+        return list({sequence.request.request_id: None for sequence in self._sequences.values()})
 
     @property
     def has_work(self) -> bool:
@@ -133,7 +137,7 @@ class Scheduler:
     # One step.
 
     def schedule(self) -> StepPlan | None:
-        """Plan the next step; None if nothing can run now (perhaps only until a step in flight is committed)."""
+        """Plan the next step; None if nothing can run, perhaps only until a step in flight is committed."""
         plan = StepPlan(self._num_steps)
         for stages in self._policy.passes:
             for stage in stages:
@@ -176,8 +180,8 @@ class Scheduler:
     def _plan_admissions(self, plan: StepPlan) -> None:
         """Admit from the head of the queue while rows, blocks and budget last.
 
-        Only siblings that wait for their leader's blocks are passed by: the leader runs or stands before them,
-        so their time comes, and then they are first again.
+        Only siblings that wait for their leader's blocks are passed by: the leader runs or stands before
+        them, so their time comes, and then they are first again.
         """
         if plan.num_preempted:
             return  # what was freed is for those that run
@@ -219,7 +223,7 @@ class Scheduler:
         return True
 
     def _readable_hashes(self, sequence: Sequence) -> list[bytes]:
-        """Of the blocks it may take from the prefix cache: never the last token's, whose logits are needed."""
+        """Of the blocks it may read from the cache: not the last token's, whose logits are needed."""
         wants_all_rows = sequence.params.prompt_logprobs is not None
         if wants_all_rows and sequence.leader is None and not sequence.num_generated_tokens:
             return []
@@ -294,8 +298,8 @@ class Scheduler:
         """Back to waiting without blocks; it will recompute all its tokens, those in flight included."""
         self._remove(sequence)
         sequence.status = SequenceStatus.WAITING
+        sequence.num_preemptions += 1
         sequence.request.record.num_preemptions += 1
-        self.num_preemptions += 1
         insort(self._waiting, sequence, key=_order)
 
     def _finish(self, sequence: Sequence) -> None:
@@ -322,3 +326,28 @@ class Scheduler:
     def check(self) -> None:
         """Raise `AssertionError` unless every invariant holds. Slow: for tests and --check-invariants."""
         self.block_manager.check()
+        running, waiting = self._running, self._waiting
+        assert len(running) <= self.config.max_num_seqs, "more sequences run than rows exist"
+        assert sorted(running, key=_order) == running and sorted(waiting, key=_order) == waiting
+        assert {s.sequence_id: s for s in running + waiting} == self._sequences, "a sequence is lost"
+        assert len(running) + len(waiting) == len(self._sequences), "a sequence stands in two queues"
+        rows = [sequence.row for sequence in running] + self._free_rows
+        assert sorted(rows) == list(range(self.config.max_num_seqs)), "a row is lost or given twice"
+        tables = Counter(block for sequence in running for block in sequence.block_table)
+        assert self.block_manager.ref_counts == [tables[b] for b in range(self.config.num_blocks)]
+        for sequence in running + waiting:
+            self._check_sequence(sequence)
+
+    def _check_sequence(self, sequence: Sequence) -> None:
+        cached, in_flight = sequence.num_cached_tokens, sequence.num_scheduled_tokens
+        assert sequence.num_tokens <= sequence.max_length, "longer than it may become"
+        assert in_flight >= 0 and len(set(sequence.block_table)) == len(sequence.block_table)
+        assert sequence.num_published_blocks <= len(sequence.block_hashes)
+        if sequence.status is SequenceStatus.WAITING:
+            assert sequence.row == -1 and not sequence.block_table and not cached
+            return
+        covered = len(sequence.block_table) * self.config.block_size
+        assert sequence.status is SequenceStatus.RUNNING
+        assert in_flight <= cached <= min(sequence.num_tokens, covered), "the counters are out of order"
+        assert sequence.num_prefill_tokens <= covered, "an admitted prompt has no room"
+        assert sequence.num_published_blocks * self.config.block_size <= cached - in_flight
