@@ -1,0 +1,12 @@
+"""Activations of the feed-forward layers."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * up, where gate and up are the halves of the last dimension: [T, 2 * I] to [T, I]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)

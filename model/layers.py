@@ -1,0 +1,112 @@
+"""What a decoder layer is made of: norm, attention and feed-forward, over flat token rows [T, hidden]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernels.activation import silu_and_mul
+from kernels.attention.interface import AttentionBackend
+from kernels.norm import add_rms_norm, rms_norm
+from kernels.rotary import apply_rotary
+from model.config import ModelConfig
+from model.parallel import (
+    ColumnParallelLinear,
+    Placement,
+    RowParallelLinear,
+    Segment,
+    load_whole,
+    make_parameter,
+)
+from model.rotary import RotaryRows
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size: int, eps: float, place: Placement) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = make_parameter((size,), place, load_whole)
+
+    def forward(self, x: torch.Tensor | None, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(norm of the sum, the sum); without x, the sum is `residual` itself."""
+        if x is None:
+            return rms_norm(residual, self.weight, self.eps), residual
+        return add_rms_norm(x, residual, self.weight, self.eps)
+
+    def norm(self, x: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+
+class SelfAttention(nn.Module):
+    """Grouped-query attention with rotary embeddings; a rank computes its share of the heads."""
+
+    def __init__(
+        self, config: ModelConfig, layer: int, attention: AttentionBackend, place: Placement
+    ) -> None:
+        super().__init__()
+        self.layer = layer
+        self.attention = attention
+        self.head_dim = config.head_dim
+        self.num_heads = place.tp.split(config.num_heads, "num_attention_heads")
+        kv_rows = Segment.split_kv_heads(config.num_kv_heads, config.head_dim, place.tp)
+        self.num_kv_heads = kv_rows.rows // config.head_dim
+        q_size = config.num_heads * config.head_dim
+        segments = {"q": Segment.split(q_size, place.tp, "query rows"), "k": kv_rows, "v": kv_rows}
+        self.qkv_proj = ColumnParallelLinear(config.hidden_size, segments, config.qkv_bias, place)
+        self.o_proj = RowParallelLinear(q_size, config.hidden_size, config.o_bias, place)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
+
+    def forward(self, hidden: torch.Tensor, rotary: RotaryRows, plan: Any) -> torch.Tensor:
+        qkv = self.qkv_proj(hidden).view(len(hidden), -1, self.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k, v = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+            q = apply_rotary(self.q_norm.norm(q), *rotary)
+            k = apply_rotary(self.k_norm.norm(k), *rotary)
+        else:
+            qk, v = qkv.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
+            q, k = apply_rotary(qk, *rotary).split((self.num_heads, self.num_kv_heads), dim=1)
+        out: torch.Tensor = self.o_proj(self.attention.forward(plan, self.layer, q, k, v))
+        return out
+
+
+class MLP(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        rows = Segment.split(config.intermediate_size, place.tp, "intermediate_size")
+        segments = {"gate": rows, "up": rows}
+        self.gate_up_proj = ColumnParallelLinear(config.hidden_size, segments, config.mlp_bias, place)
+        self.down_proj = RowParallelLinear(
+            config.intermediate_size, config.hidden_size, config.mlp_bias, place
+        )
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(hidden)))
+        return out
+
+
+class DecoderLayer(nn.Module):
+    def __init__(
+        self, config: ModelConfig, layer: int, attention: AttentionBackend, place: Placement
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+        self.self_attn = SelfAttention(config, layer, attention, place)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+        self.mlp = MLP(config, place)
+
+    def forward(
+        self, delta: torch.Tensor | None, residual: torch.Tensor, rotary: RotaryRows, plan: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`delta` is what the layer before left to add to `residual`, so that sum and norm are one kernel.
+
+        Returns this layer's own (delta, residual).
+        """
+        hidden, residual = self.input_layernorm(delta, residual)
+        hidden = self.self_attn(hidden, rotary, plan)
+        hidden, residual = self.post_attention_layernorm(hidden, residual)
+        return self.mlp(hidden), residual
