@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from engine.request import FinishReason
 from engine.sequence import Sequence
@@ -41,9 +41,5 @@ class StepPlan:
         return self.decodes + [chunk for chunk in self.chunks if chunk.samples]
 
 
-class Committed(NamedTuple):
-    """One sequence's outcome of a step, for the front end."""
-
-    sequence: Sequence
-    token_id: int  # NO_TOKEN when it ended without one
-    finish_reason: FinishReason | None  # None while it goes on
+Committed: TypeAlias = tuple[Sequence, int, FinishReason | None]
+"""What a step brought one sequence: its token (NO_TOKEN if it ended without one), and why it ended, if so."""
