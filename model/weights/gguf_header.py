@@ -191,8 +191,8 @@ def _place_tensors(
 ) -> dict[str, GgufTensor]:
     """Absolute offsets and sizes, checked against the rows' blocks and the size of the file."""
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if not isinstance(alignment, int) or alignment < 1:
-        raise ModelError(f"{path}: general.alignment is {alignment!r}, not a positive integer")
+    if not isinstance(alignment, int) or alignment < 8 or alignment % 8:
+        raise ModelError(f"{path}: general.alignment is {alignment!r}, not a multiple of 8")
     data_start = -(-header_end // alignment) * alignment
     tensors = {}
     for name, shape, block_type, relative_offset in entries:
@@ -203,6 +203,8 @@ def _place_tensors(
             )
         nbytes = math.prod(shape) // block_type.block_size * block_type.block_bytes
         offset = data_start + relative_offset
+        if relative_offset % alignment:
+            raise ModelError(f"{path}: tensor {name} is not aligned to {alignment} bytes")
         if offset + nbytes > file_size:
             raise ModelError(
                 f"{path}: truncated: tensor {name} ends at byte {offset + nbytes:,} of {file_size:,}"
