@@ -10,7 +10,7 @@ from engine.request import FinishReason, Request, StepOutput
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
-    from engine.record.counters import EngineCounters
+    from engine.record import EngineCounters, RecentRequests
     from model.config import ModelConfig
 
 
@@ -60,6 +60,7 @@ class EngineHandle(Protocol):
     max_model_len: int  # resolved: the model's limit, the flag and the KV pool considered
     eos_token_ids: frozenset[int]
     counters: EngineCounters
+    recent_requests: RecentRequests
 
     def submit(self, request: Request) -> None:
         """Queue a request.
