@@ -1,0 +1,44 @@
+"""GET /debug/requests: what became of the newest requests, and when."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+import orjson
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from engine.handle import EngineHandle
+from engine.record import RequestRecord
+from engine.record.perfetto import chrome_trace
+from server.errors import APIError
+
+MAX_LISTED = 512
+
+
+def add_debug_routes(app: FastAPI, engine: EngineHandle) -> None:
+    @app.get("/debug/requests", tags=["operations"])
+    async def list_requests(limit: int = Query(20, ge=1, le=MAX_LISTED)) -> Response:
+        """The newest requests, the newest first, without their tokens' times."""
+        return _json([_summary(record) for record in engine.recent_requests.newest(limit)])
+
+    @app.get("/debug/requests/{request_id}", tags=["operations"])
+    async def show_request(request_id: str, format: Literal["json", "perfetto"] = "json") -> Response:
+        """One request's record; `format=perfetto` gives Chrome trace JSON."""
+        record = engine.recent_requests.get(request_id)
+        if record is None:
+            message = f"no request {request_id!r} among the newest; /debug/requests lists them"
+            raise APIError(404, message, code="request_not_found", param="request_id")
+        return _json(asdict(record) if format == "json" else chrome_trace([record]))
+
+
+def _summary(record: RequestRecord) -> dict[str, Any]:
+    """Times stay nanoseconds of the monotonic clock; 0 means that it has not happened."""
+    summary = asdict(record)
+    del summary["token_times_ns"]
+    return summary | {"num_generated_tokens": record.num_generated_tokens}
+
+
+def _json(value: Any) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")
