@@ -56,6 +56,10 @@ class EngineLoop:
         self._in_flight: deque[_InFlight] = deque()
         self._stopped = False
 
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._in_flight)
+
     def run(self) -> None:
         """Returns after a `Stop` command; anything raised here is the end of the engine."""
         while not self._stopped:

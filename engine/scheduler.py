@@ -218,6 +218,7 @@ class Scheduler:
         sequence.num_published_blocks = len(matched)
         sequence.num_cached_tokens = len(matched) * blocks.block_size
         sequence.num_prefill_tokens = num_tokens
+        sequence.num_admissions += 1
         record = sequence.request.record
         if not record.first_scheduled_ns:
             record.first_scheduled_ns = self._clock()

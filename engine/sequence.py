@@ -36,6 +36,7 @@ class Sequence:
         "leader",
         "max_length",
         "max_tokens",
+        "num_admissions",
         "num_cached_tokens",
         "num_preemptions",
         "num_prefill_tokens",
@@ -75,6 +76,7 @@ class Sequence:
         self.stop_ids: frozenset[int] = frozenset()  # token ids that end it
 
         self.row = -1  # index in the runner's resident tables while running
+        self.num_admissions = 0  # tells a sequence that came back to a row from one that never left
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = list(request.block_hashes)
         self.cache_salt = request.cache_salt

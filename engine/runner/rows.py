@@ -50,13 +50,13 @@ class Rows:
         self.top_k = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self.seed = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self.penalties = _PenaltyRows(num_rows, vocab_size, device)
-        self._owner = [(-1, -1)] * num_rows  # (sequence id, times it was preempted) that set the row up
+        self._owner = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that set the row up
         self._num_blocks = [0] * num_rows
 
     def update(self, scheduled: ScheduledSequence) -> None:
         """Bring a row up to date with its sequence: set it up if it is new there, append its new blocks."""
         sequence, row = scheduled.sequence, scheduled.row
-        owner = (sequence.sequence_id, sequence.num_preemptions)
+        owner = (sequence.sequence_id, sequence.num_admissions)
         if self._owner[row] != owner:
             self._owner[row] = owner
             self._num_blocks[row] = 0

@@ -1,0 +1,119 @@
+"""Puts an engine together from its configuration: model, KV pool, scheduler, runner, record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from engine.config import EngineConfig, SchedulerConfig
+from engine.engine import Engine
+from engine.limits import (
+    cpu_pool_blocks,
+    gpu_pool_blocks,
+    resolve_defaults,
+    resolve_device,
+    scheduler_config,
+)
+from engine.record import EngineCounters, EventLog, RecentRequests, StepLog
+from engine.recorder import Recorder
+from engine.runner.model_runner import ModelRunner
+from engine.scheduler import Scheduler
+from engine.warm_up import warm_up
+from kernels.attention.registry import attention_backend
+from model.config import ModelConfig
+from model.config_reader import read_model_config
+from model.decoder import Decoder, attention_shape
+from model.loading import load_model, resolve_dtype
+from model.source import ModelSource, resolve_model
+
+Progress = Callable[[str, int, int], None]
+"""(phase, done, total); total 0 where there is nothing to count."""
+
+
+def build_engine(
+    config: EngineConfig, progress: Progress | None = None, source: ModelSource | None = None
+) -> Engine:
+    """Load the model and size everything; the engine is not started yet.
+
+    `source` spares resolving `config.model` a second time. Raises `ConfigError` or `ModelError` with one line
+    to show, before anything is served.
+    """
+    tell = progress or (lambda phase, done, total: None)
+    device = resolve_device(config)
+    config = resolve_defaults(config, device)
+    if source is None:
+        tell("finding the model", 0, 0)
+        source = resolve_model(config.model, config.revision, with_weights=config.load_format != "dummy")
+    model_config = read_model_config(source)
+    dtype = resolve_dtype(config.dtype, model_config, device)
+    assert config.block_size is not None
+    shape = attention_shape(model_config, block_size=config.block_size, dtype=dtype, device=device)
+    attention = attention_backend(config.attention_backend, shape)
+    decoder = load_model(
+        source,
+        model_config,
+        dtype=dtype,
+        device=device,
+        load_format=config.load_format,
+        seed=config.seed,
+        attention=attention,
+        progress=progress,
+    )
+    return _assemble(config, model_config, decoder, tell)
+
+
+def _assemble(config: EngineConfig, model_config: ModelConfig, decoder: Decoder, tell: Progress) -> Engine:
+    eos_token_ids = frozenset(model_config.eos_token_ids)
+    tell("sizing the KV pool", 0, 0)
+    limits = scheduler_config(config, model_config, _pool_blocks(config, model_config, decoder))
+    decoder.attention.allocate(limits.num_blocks)
+    tell("warming up", 0, 0)
+    runner = ModelRunner(decoder, decoder.attention, limits, eos_token_ids, config.seed)
+    warm_up(runner, limits, num_seqs=1, num_tokens=min(32, limits.max_model_len - 2))
+    return Engine(config, model_config, Scheduler(limits, eos_token_ids), runner, _recorder(config))
+
+
+def _pool_blocks(config: EngineConfig, model_config: ModelConfig, decoder: Decoder) -> int:
+    if config.num_kv_blocks is not None:
+        return config.num_kv_blocks
+    shape = decoder.attention.shape
+    if shape.device.type == "cpu":
+        return cpu_pool_blocks(config, shape)
+    return gpu_pool_blocks(config, shape, _peak_bytes_of_a_step(config, model_config, decoder))
+
+
+def _peak_bytes_of_a_step(config: EngineConfig, model_config: ModelConfig, decoder: Decoder) -> int:
+    """What torch held at most while the largest step ran: full token budget, every row sampled."""
+    assert config.block_size and config.max_num_seqs and config.max_num_batched_tokens
+    num_seqs = config.max_num_seqs
+    num_tokens = max(config.max_num_batched_tokens // num_seqs, 1)
+    blocks = num_seqs * (num_tokens // config.block_size + 1)
+    limits: SchedulerConfig = scheduler_config(config, model_config, max(blocks, _context_blocks(config)))
+    device = decoder.attention.shape.device
+    decoder.attention.allocate(blocks)
+    runner = ModelRunner(decoder, decoder.attention, limits, frozenset(), config.seed)
+    torch.cuda.reset_peak_memory_stats(device)
+    warm_up(runner, limits, num_seqs=num_seqs, num_tokens=num_tokens)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    decoder.attention.allocate(0)
+    torch.cuda.empty_cache()
+    return peak
+
+
+def _context_blocks(config: EngineConfig) -> int:
+    assert config.block_size is not None
+    return -(-(config.max_model_len or 1) // config.block_size)
+
+
+def _recorder(config: EngineConfig) -> Recorder:
+    settings: dict[str, Any] = asdict(config)
+    return Recorder(
+        counters=EngineCounters(),
+        recent=RecentRequests(),
+        event_log=EventLog(config.event_log, settings) if config.event_log else None,
+        step_log=StepLog(config.step_log, settings) if config.step_log else None,
+    )

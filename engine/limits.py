@@ -1,0 +1,107 @@
+"""Settles what the configuration leaves to the model and the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.config import ConfigError, EngineConfig, SchedulerConfig
+from kernels.attention.interface import AttentionShape, kv_bytes_per_block
+from model.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceDefaults:
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    pipeline_depth: int
+
+
+# On a CPU "launching" a step computes it, so a second step in flight would only hold back the first one's tokens.
+_DEFAULTS = {
+    "cpu": _DeviceDefaults(block_size=16, max_num_seqs=64, max_num_batched_tokens=512, pipeline_depth=1),
+    "cuda": _DeviceDefaults(block_size=128, max_num_seqs=256, max_num_batched_tokens=8192, pipeline_depth=2),
+}
+
+
+def resolve_device(config: EngineConfig) -> torch.device:
+    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch finds no CUDA device here")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def resolve_defaults(config: EngineConfig, device: torch.device) -> EngineConfig:
+    """`config` with every limit that depends on the device alone filled in."""
+    if config.tensor_parallel_size > 1:
+        raise ConfigError("--tensor-parallel-size: this version runs on one device only")
+    defaults = _DEFAULTS[device.type]
+    max_num_seqs = config.max_num_seqs or defaults.max_num_seqs
+    return replace(
+        config,
+        block_size=config.block_size or defaults.block_size,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens
+        or max(defaults.max_num_batched_tokens, max_num_seqs),
+        pipeline_depth=config.pipeline_depth or defaults.pipeline_depth,
+    )
+
+
+def context_limit(config: EngineConfig, model_config: ModelConfig) -> int:
+    """The longest sequence that the model and the flag allow."""
+    limit = model_config.max_position_embeddings
+    if config.max_model_len is None:
+        return limit
+    if config.max_model_len > limit:
+        raise ConfigError(
+            f"--max-model-len of {config.max_model_len} is more than the model's {limit} positions"
+        )
+    return config.max_model_len
+
+
+def scheduler_config(config: EngineConfig, model_config: ModelConfig, num_blocks: int) -> SchedulerConfig:
+    """`config` has its defaults resolved. Without --max-model-len the pool may shorten the context."""
+    assert config.block_size and config.max_num_seqs and config.max_num_batched_tokens
+    max_model_len = context_limit(config, model_config)
+    pool_tokens = num_blocks * config.block_size
+    if config.max_model_len is None:
+        max_model_len = min(max_model_len, pool_tokens)
+    elif max_model_len > pool_tokens:
+        raise ConfigError(
+            f"--max-model-len of {max_model_len} tokens does not fit the KV pool of {pool_tokens}; "
+            "lower it, or give the pool more room (--num-kv-blocks, --kv-cache-bytes, --gpu-memory-utilization)"
+        )
+    return SchedulerConfig(
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_model_len=max_model_len,
+        block_size=config.block_size,
+        num_blocks=num_blocks,
+        policy=config.scheduling_policy,
+        enable_prefix_caching=config.enable_prefix_caching,
+    )
+
+
+def cpu_pool_blocks(config: EngineConfig, shape: AttentionShape) -> int:
+    """Blocks of the KV pool on a CPU."""
+    num_blocks = config.kv_cache_bytes // kv_bytes_per_block(shape)
+    if num_blocks < 1:
+        raise ConfigError(f"--kv-cache-bytes of {config.kv_cache_bytes} holds not even one KV block")
+    return num_blocks
+
+
+def gpu_pool_blocks(config: EngineConfig, shape: AttentionShape, peak_bytes: int) -> int:
+    """Blocks that fill --gpu-memory-utilization; `peak_bytes`: torch's peak in a worst-case step, weights in."""
+    free, total = torch.cuda.mem_get_info(shape.device)
+    used_by_others = total - free - torch.cuda.memory_reserved(shape.device)
+    room = int(total * config.gpu_memory_utilization) - used_by_others - peak_bytes
+    num_blocks = room // kv_bytes_per_block(shape)
+    if num_blocks < 1:
+        raise ConfigError(
+            f"--gpu-memory-utilization of {config.gpu_memory_utilization} leaves no memory for KV blocks: "
+            f"weights and one step take {peak_bytes / 2**30:.1f} GiB, others {used_by_others / 2**30:.1f} GiB"
+        )
+    return num_blocks

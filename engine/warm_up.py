@@ -1,0 +1,38 @@
+"""Runs made-up steps before the first request: lazy set-up happens here, and peak memory shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from engine.block_manager import hash_blocks
+from engine.config import SchedulerConfig
+from engine.record import RequestRecord
+from engine.request import Request
+from engine.runner.model_runner import ModelRunner
+from engine.sampling_params import SamplingParams
+from engine.scheduler import Scheduler
+
+
+def warm_up(runner: ModelRunner, config: SchedulerConfig, *, num_seqs: int, num_tokens: int) -> None:
+    """Prefill `num_seqs` prompts of `num_tokens` tokens together in one step, then decode one token of each.
+
+    Uses blocks from 0 up, so the pool must hold them; nothing stays behind that a later request could see.
+    """
+    blocks = num_seqs * (num_tokens // config.block_size + 1)
+    config = replace(
+        config,
+        num_blocks=blocks,
+        max_num_seqs=num_seqs,
+        max_model_len=num_tokens + 2,
+        max_num_batched_tokens=max(num_seqs * num_tokens, num_seqs),
+    )
+    scheduler = Scheduler(config, frozenset())
+    params = SamplingParams(temperature=1.0, top_p=0.9, max_tokens=2, ignore_eos=True)
+    for i in range(num_seqs):
+        prompt = np.zeros(num_tokens, dtype=np.int32)
+        hashes = hash_blocks(prompt, config.block_size, b"warm-up %d" % i)
+        scheduler.add(Request(f"warm-up-{i}", prompt, params, hashes, RequestRecord(f"warm-up-{i}")))
+    while (plan := scheduler.schedule()) is not None:
+        scheduler.commit(plan, runner.launch(plan).collect().token_ids)
