@@ -59,9 +59,9 @@ def _open_checkpoint(source: ModelSource, config: ModelConfig, load_format: Load
 def resolve_dtype(dtype: str, config: ModelConfig, device: torch.device) -> torch.dtype:
     """The compute type for `--dtype`.
 
-    `auto` on a GPU is the checkpoint's own 16-bit type, bfloat16 for checkpoints that are in neither, and float16
-    on GPUs without bfloat16. `auto` on a CPU is bfloat16 where the cores compute in it, and fp32 elsewhere, where
-    emulated bfloat16 is several times slower.
+    `auto` on a GPU is the checkpoint's own 16-bit type, bfloat16 for checkpoints in any other type, and
+    float16 on GPUs without bfloat16. `auto` on a CPU is bfloat16 where the cores compute in it, and fp32
+    elsewhere, since emulated bfloat16 is several times slower.
     """
     if dtype != "auto":
         if dtype not in DTYPES:

@@ -16,8 +16,8 @@ STANDARD_DEVIATION = 0.02  # what these models are initialised with; keeps logit
 def fill_with_dummy_weights(decoder: Decoder, seed: int, progress: Progress | None = None) -> None:
     """Fill every parameter: norms with 1, all else uniformly about 0, made on the decoder's own device.
 
-    A seed gives the same model on one kind of device, however many ranks share it: each rank draws whole tensors
-    in the same order and keeps its slice.
+    A seed gives the same model on one kind of device, however many ranks share it: each rank draws whole
+    tensors in the same order and keeps its slice.
     """
     place = next(decoder.parameters())
     generator = torch.Generator(place.device).manual_seed(seed)

@@ -13,7 +13,7 @@ from model.weights.gguf_header import GgufTensor, read_gguf_header
 
 
 class GgufFile:
-    """`metadata` by key; `tensors` by ggml's names, in file order. Raises ModelError for an unreadable file."""
+    """`metadata` by key; `tensors` by ggml's names, in file order. Raises ModelError if it is unreadable."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,14 +83,20 @@ def read_gguf_header(path: str | Path) -> GgufHeader:
     Octavo does not read.
     """
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
-            return _parse(buffer, Path(path))
+        status = os.stat(path)
+        return _read_once(Path(path), status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"{path}: empty, so not a GGUF file") from None  # what mmap says of no bytes
+
+
+@lru_cache(maxsize=1)
+def _read_once(path: Path, mtime_ns: int, size: int) -> GgufHeader:
+    """Configuration, tokenizer and weights all ask for the same header; time and size show a changed file."""
+    if size == 0:
+        raise ModelError(f"{path}: empty, so not a GGUF file")
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
+            return _parse(buffer, path)
     except (struct.error, OverflowError, EOFError):
         raise ModelError(f"{path}: truncated or damaged GGUF header") from None
 
