@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
@@ -51,15 +52,20 @@ class JsonlWriter:
                 values.append(self._queue.get())
             closing = any(value is _CLOSE for value in values)
             self._write_lines([value for value in values if value is not _CLOSE])
-        with contextlib.suppress(OSError):  # already told
-            self._file.close()
+        self._attempt(self._file.close)
 
     def _write_lines(self, values: list[Any]) -> None:
+        for value in values:
+            self._attempt(partial(self._write_line, value))
+        self._attempt(self._file.flush)
+
+    def _write_line(self, value: Any) -> None:
+        self._file.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
+
+    def _attempt(self, action: Callable[[], object]) -> None:
         """A full disk must not stop the serving: it is told once, and later lines may still get through."""
         try:
-            for value in values:
-                self._file.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
-            self._file.flush()
+            action()
         except (OSError, orjson.JSONEncodeError) as error:
             if not self._failed:
                 logger.error("lines of %s are lost: %s", self.path, error)
