@@ -19,7 +19,7 @@ class _DeviceDefaults:
     pipeline_depth: int
 
 
-# On a CPU "launching" a step computes it, so a second step in flight would only hold back the first one's tokens.
+# On a CPU launching a step computes it: a second one in flight would only hold back the first one's tokens.
 _DEFAULTS = {
     "cpu": _DeviceDefaults(block_size=16, max_num_seqs=64, max_num_batched_tokens=512, pipeline_depth=1),
     "cuda": _DeviceDefaults(block_size=128, max_num_seqs=256, max_num_batched_tokens=8192, pipeline_depth=2),
@@ -72,7 +72,7 @@ def scheduler_config(config: EngineConfig, model_config: ModelConfig, num_blocks
     elif max_model_len > pool_tokens:
         raise ConfigError(
             f"--max-model-len of {max_model_len} tokens does not fit the KV pool of {pool_tokens}; "
-            "lower it, or give the pool more room (--num-kv-blocks, --kv-cache-bytes, --gpu-memory-utilization)"
+            "lower it, or enlarge the pool (--num-kv-blocks, --kv-cache-bytes, --gpu-memory-utilization)"
         )
     return SchedulerConfig(
         max_num_seqs=config.max_num_seqs,
@@ -94,7 +94,7 @@ def cpu_pool_blocks(config: EngineConfig, shape: AttentionShape) -> int:
 
 
 def gpu_pool_blocks(config: EngineConfig, shape: AttentionShape, peak_bytes: int) -> int:
-    """Blocks that fill --gpu-memory-utilization; `peak_bytes`: torch's peak in a worst-case step, weights in."""
+    """Blocks that fill --gpu-memory-utilization, beside `peak_bytes`: torch's peak in a worst-case step."""
     free, total = torch.cuda.mem_get_info(shape.device)
     used_by_others = total - free - torch.cuda.memory_reserved(shape.device)
     room = int(total * config.gpu_memory_utilization) - used_by_others - peak_bytes

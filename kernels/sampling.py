@@ -71,7 +71,8 @@ def restrict(
     """Mask to -inf what top-k, then top-p over what is left, and min-p exclude; new logits [R, V].
 
     scaled [R, V] fp32 has been divided by the temperature. top_k [R] int64 (0 = off), top_p and min_p [R]
-    fp32 (1 and 0 = off). Tokens that tie with the last one kept are kept too. The most likely token always stays.
+    fp32 (1 and 0 = off). Tokens that tie with the last one kept are kept too. The most likely one always
+    stays.
     """
     vocab_size = scaled.shape[-1]
     top_k = torch.where(top_k > 0, top_k, vocab_size).clamp(max=vocab_size)

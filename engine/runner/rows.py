@@ -98,7 +98,8 @@ class _PenaltyRows:
         if not self._allocated:
             self._allocate()
         params, num_prompt = sequence.params, sequence.num_prompt_tokens
-        tokens = torch.tensor(sequence.token_ids, dtype=torch.int64, device=self._device)
+        known = sequence.token_ids[: sequence.num_prefill_tokens]  # without the one being sampled
+        tokens = torch.tensor(known, dtype=torch.int64, device=self._device)
         self.in_prompt[row] = False
         self.in_prompt[row, tokens[:num_prompt]] = True
         self.output_counts[row] = torch.bincount(tokens[num_prompt:], minlength=self._shape[1])
