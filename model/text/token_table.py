@@ -37,8 +37,7 @@ class TokenTable:
 
 
 def build_token_table(backend: tokenizers.Tokenizer, tokens: list[str | None]) -> TokenTable:
-    """`tokens` as `tokens_by_id` gives them. Raises ModelError for a decoder that does not add token by token."""
-
+    """`tokens` as `tokens_by_id` gives them. Raises ModelError for a decoder that looks at several tokens."""
     steps = _decoder_steps(backend)
     kinds = [step["type"] for step in steps]
     if "ByteLevel" in kinds:
