@@ -59,8 +59,12 @@ class EngineHandle(Protocol):
     model_config: ModelConfig
     max_model_len: int  # resolved: the model's limit, the flag and the KV pool considered
     eos_token_ids: frozenset[int]
-    counters: EngineCounters
-    recent_requests: RecentRequests
+
+    @property
+    def counters(self) -> EngineCounters: ...
+
+    @property
+    def recent_requests(self) -> RecentRequests: ...
 
     def submit(self, request: Request) -> None:
         """Queue a request.
