@@ -1,0 +1,104 @@
+"""`octavo serve`: from flags to a listening server, phase by phase."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from server.cli.flags import add_config_arguments, build_configs
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+
+    from engine.config import EngineConfig
+    from server.config import ServerConfig
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [--config NAME_OR_PATH] [FLAGS]"  # fifty flags in a line help nobody
+    add_config_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal or the engine's death.
+
+    Raises `ConfigError` or `ModelError` before the port opens. Heavy modules are imported below, so that
+    `--help` is quick and torch finds its environment set.
+    """
+    engine_config, server_config = build_configs(arguments)
+    from server.cli.process import prepare_environment, prepare_process
+    from server.listen import ListenError, bind_socket
+
+    prepare_environment()
+    prepare_process(server_config.log_level)
+    try:
+        sock = bind_socket(server_config)
+        try:
+            return _serve(engine_config, server_config, sock)
+        finally:
+            if server_config.uds:
+                Path(server_config.uds).unlink(missing_ok=True)
+    except ListenError as error:
+        print(f"octavo: {error}", file=sys.stderr)
+        return 1
+
+
+def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socket.socket) -> int:
+    from server.cli.progress import StartProgress
+
+    progress = StartProgress()
+    progress("loading torch")
+    from engine.build import build_engine
+    from model.source import resolve_model
+    from server.app import create_app
+    from server.cli.process import settle_memory
+    from server.lifecycle import serve_until_stopped
+    from server.text_loading import load_text_bundle
+
+    progress("finding the model")
+    source = resolve_model(
+        engine_config.model, engine_config.revision, with_weights=engine_config.load_format != "dummy"
+    )
+    progress("reading the tokenizer")
+    text = load_text_bundle(source, engine_config.tokenizer, server_config)
+    engine = build_engine(engine_config, progress, source)
+    progress("starting the server")
+    engine.start()
+    if not server_config.served_model_name:
+        server_config = replace(server_config, served_model_name=(source.name,))
+    app = create_app(engine, text, server_config)
+    settle_memory()
+
+    def on_ready() -> None:
+        progress.finish_phase()
+        print(_greeting(server_config, sock, text.sampling_defaults, progress.seconds), flush=True)
+
+    return serve_until_stopped(app, engine, server_config, sock, on_ready)
+
+
+def _greeting(
+    config: ServerConfig, sock: socket.socket, sampling_defaults: Mapping[str, float], seconds: float
+) -> str:
+    from server.listen import address_of
+
+    name = config.served_model_name[0]
+    defaults = ", ".join(f"{key} {value:g}" for key, value in sampling_defaults.items()) or "the API's own"
+    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}], "stream": True})
+    curl = ["curl", "-N", f"{address_of(sock)}/v1/chat/completions", "-H", "Content-Type: application/json"]
+    if config.uds:
+        curl[2:3] = ["--unix-socket", config.uds, "http://localhost/v1/chat/completions"]
+    if config.api_key:
+        curl += ["-H", "Authorization: Bearer YOUR_KEY"]
+    lines = [
+        f"Octavo {version('octavo')} serves {name} at {address_of(sock)}, ready in {seconds:.1f} s",
+        f"Sampling defaults: {defaults}",
+        f"Try it:\n  {shlex.join([*curl, '-d', body])}",
+    ]
+    return "\n".join(lines)
