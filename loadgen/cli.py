@@ -1,0 +1,301 @@
+"""`octavo replay TRACE`: the flags, the order of the steps, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from loadgen.client import ConnectionPool, Server
+from loadgen.measure import RequestResult
+from loadgen.preflight import RequestFactory, ServedModel, ServerUnusableError, served_model, warm_up
+from loadgen.progress import Progress
+from loadgen.prompts import PromptBuilder, TokenRange
+from loadgen.replay import PreparedRequest, Replay
+from loadgen.report.text import render_text
+from loadgen.runlog import SCHEMA, RunLog
+from loadgen.schedule import Schedule, ScheduleOptions, build_schedule, ideal_hit_rate
+from loadgen.summary import summarize
+from loadgen.traces import Trace, TraceError, read_trace
+
+EXIT_VALID, EXIT_USAGE, EXIT_LOAD_INVALID, EXIT_SERVER_UNUSABLE, EXIT_INTERRUPTED = 0, 1, 3, 4, 130
+IDLE_CONNECTIONS = 32  # opened before the start
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Send a recorded trace to a server at its recorded times and measure the answers."
+    parser.epilog = "exit code: 0 valid, 1 usage, 3 the load was not the load asked for, 4 server unusable"
+    parser.add_argument("trace", metavar="TRACE", help="a Mooncake JSONL or Azure CSV trace")
+    _add_server_arguments(parser.add_argument_group("server"))
+    _add_load_arguments(parser.add_argument_group("load"))
+    _add_prompt_arguments(parser.add_argument_group("prompts"))
+    out = parser.add_argument_group("output")
+    out.add_argument("--output", metavar="FILE", help="write a JSON line per request, as requests end")
+    out.add_argument("--summary-json", metavar="FILE", help="write the summary as JSON")
+    out.add_argument(
+        "--lag-limits",
+        type=_lag_limits,
+        default="0.2,2,20",
+        metavar="P50,P99,MAX",
+        help="lag in ms above which the load is invalid (default: %(default)s)",
+    )
+
+
+def _add_server_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--base-url", default="http://127.0.0.1:8000", help="(default: %(default)s)")
+    group.add_argument("--model", help="default: the first of /v1/models")
+    group.add_argument("--api-key", help="sent as a bearer token")
+    group.add_argument(
+        "--timeout",
+        type=_positive_float,
+        default=600.0,
+        metavar="S",
+        help="of a request (default: %(default)s)",
+    )
+
+
+def _add_load_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--time-scale", type=_positive_float, default=1.0, metavar="X",
+        help="multiply arrival times; 0.5 replays twice as fast (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--rate-scale", type=_positive_float, default=1.0, metavar="X",
+        help="thin (below 1) or superpose (above 1) at the same speed (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument("--start", type=float, default=0.0, metavar="S", help="skip so much of the trace")
+    group.add_argument("--duration", type=_positive_float, metavar="S", help="of trace time (default: all)")
+    group.add_argument("--limit", type=_positive_int, metavar="N", help="requests at most")
+    group.add_argument("--max-input-tokens", type=_positive_int, metavar="N")
+    group.add_argument("--max-output-tokens", type=_positive_int, metavar="N")
+    group.add_argument(
+        "--max-model-len", type=_positive_int, metavar="N", help="default: what the server says"
+    )
+    group.add_argument(
+        "--cap-mode", choices=("drop", "clip"), default="drop",
+        help="what to do with requests over a cap; both are counted (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--dejitter",
+        action="store_true",
+        help="spread equal time stamps of a quantised trace (default: replay as is)",
+    )
+    group.add_argument(
+        "--max-inflight", type=_positive_int, metavar="N",
+        help="hold back requests above so many; the wait is counted and makes the load invalid",
+    )  # fmt: skip
+    group.add_argument("--warmup", type=int, default=0, metavar="N", help="unmeasured requests first")
+
+
+def _add_prompt_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--token-range", type=_token_range, default="1000:30000", metavar="LOW:HIGH",
+        help="token ids of prompts (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument("--vocab-size", type=_positive_int, metavar="N", help="for a vocabulary below 30000")
+    group.add_argument("--temperature", type=float, default=0.0, help="(default: %(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="of arrivals and prompts (default: %(default)s)")
+    group.add_argument(
+        "--nonce", type=int, metavar="N",
+        help="mixed into every prompt (default: random, so that no run finds the last one's prompts cached, "
+        "but 0 for traces with prefix ids)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay a trace. Returns the exit code that the epilog of the parser tells."""
+    try:
+        trace = read_trace(arguments.trace)
+        server = Server.resolve(arguments.base_url, arguments.api_key)
+        return _run_loop(_replay(arguments, trace, server))
+    except (TraceError, ValueError) as error:
+        print(f"octavo replay: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except ServerUnusableError as error:
+        print(f"octavo replay: {arguments.base_url}: {error}", file=sys.stderr)
+        return EXIT_SERVER_UNUSABLE
+    except OSError as error:
+        print(f"octavo replay: {error}", file=sys.stderr)
+        return EXIT_SERVER_UNUSABLE
+
+
+async def _replay(arguments: argparse.Namespace, trace: Trace, server: Server) -> int:
+    pool = ConnectionPool(server)
+    model = await served_model(pool, server, arguments.model)
+    schedule = build_schedule(trace, _schedule_options(arguments, model))
+    nonce = _nonce(arguments, trace)
+    token_range = (
+        TokenRange.of_vocabulary(arguments.vocab_size) if arguments.vocab_size else arguments.token_range
+    )
+    factory = RequestFactory(
+        server=server,
+        model=model.name,
+        prompts=PromptBuilder(trace, token_range, seed=arguments.seed, nonce=nonce),
+        temperature=arguments.temperature,
+        run_id=f"replay-{os.urandom(4).hex()}",
+    )
+    span_s = schedule.requests[-1].intended_ns / 1e9
+    print(f"{len(schedule.requests)} requests over {span_s:.1f} s to {model.name}", file=sys.stderr)
+    requests = [factory.prepare(request) for request in schedule.requests]
+    await warm_up(pool, factory, schedule.requests[: arguments.warmup], arguments.timeout)
+    await pool.open_idle(min(len(requests), arguments.max_inflight or IDLE_CONNECTIONS, IDLE_CONNECTIONS))
+    header = _run_header(arguments, trace, schedule, factory, nonce)
+    log = RunLog(arguments.output, header)
+    results, end = await _measured_run(arguments, pool, requests, log)
+    log.end(end)
+    await pool.close()
+    return _conclude(arguments, summarize(header, results, end))
+
+
+async def _measured_run(
+    arguments: argparse.Namespace, pool: ConnectionPool, requests: list[PreparedRequest], log: RunLog
+) -> tuple[list[RequestResult], dict[str, Any]]:
+    results: list[RequestResult] = []
+    progress = Progress(len(requests))
+
+    def keep(result: RequestResult) -> None:
+        results.append(result)
+        log.add(result)
+
+    def tick(replay: Replay) -> None:
+        log.flush()
+        progress.update(
+            finished=replay.finished, failed=replay.failed, in_flight=replay.in_flight, waiting=replay.waiting
+        )
+
+    replay = Replay(
+        pool,
+        requests,
+        timeout_s=arguments.timeout,
+        max_inflight=arguments.max_inflight,
+        on_result=keep,
+        on_tick=tick,
+    )
+    cpu_s, wall_s = time.process_time(), time.monotonic()
+    await replay.run()
+    cpu_s, wall_s = time.process_time() - cpu_s, time.monotonic() - wall_s
+    progress.close()
+    end = {"cpu_s": cpu_s, "wall_s": wall_s, "interrupted": replay.interrupted}
+    return sorted(results, key=lambda result: result.index), end
+
+
+def _conclude(arguments: argparse.Namespace, summary: dict[str, Any]) -> int:
+    """Print and write the summary; the exit code follows from it."""
+    print(render_text(summary))
+    if arguments.summary_json:
+        Path(arguments.summary_json).write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+    if summary["client"]["interrupted"]:
+        return EXIT_INTERRUPTED
+    if not summary["requests"]["succeeded"]:
+        print("octavo replay: every request failed", file=sys.stderr)
+        return EXIT_SERVER_UNUSABLE
+    return EXIT_VALID if summary["verdict"]["valid"] else EXIT_LOAD_INVALID
+
+
+def _schedule_options(arguments: argparse.Namespace, model: ServedModel) -> ScheduleOptions:
+    return ScheduleOptions(
+        time_scale=arguments.time_scale,
+        rate_scale=arguments.rate_scale,
+        start_s=arguments.start,
+        duration_s=arguments.duration,
+        limit=arguments.limit,
+        max_input_tokens=arguments.max_input_tokens,
+        max_output_tokens=arguments.max_output_tokens,
+        max_model_len=arguments.max_model_len or model.max_model_len,
+        cap_mode=arguments.cap_mode,
+        dejitter=arguments.dejitter,
+        seed=arguments.seed,
+    )
+
+
+def _nonce(arguments: argparse.Namespace, trace: Trace) -> int:
+    if arguments.nonce is not None:
+        return int(arguments.nonce)
+    return 0 if trace.block_size else int.from_bytes(os.urandom(6))
+
+
+def _run_header(
+    arguments: argparse.Namespace, trace: Trace, schedule: Schedule, factory: RequestFactory, nonce: int
+) -> dict[str, Any]:
+    """What a reader needs to judge or repeat the run; everything but the results."""
+    lag_p50, lag_p99, lag_max = arguments.lag_limits
+    return {
+        "schema": SCHEMA,
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "run_id": factory.run_id,
+        "base_url": arguments.base_url,
+        "model": factory.model,
+        "trace": {
+            "path": trace.path,
+            "sha256": hashlib.sha256(Path(trace.path).read_bytes()).hexdigest(),
+            "format": trace.format,
+            "block_size": trace.block_size,
+            "rows_read": trace.rows_read,
+        },
+        "scheduled": len(schedule.requests),
+        "dropped": dict(trace.dropped + schedule.dropped),
+        "clipped": dict(schedule.clipped),
+        "dejitter_ms": schedule.dejitter_ns / 1e6 if schedule.dejitter_ns is not None else None,
+        "time_scale": arguments.time_scale,
+        "rate_scale": arguments.rate_scale,
+        "seed": arguments.seed,
+        "nonce": nonce,
+        "max_inflight": arguments.max_inflight,
+        "ideal_cache_hit_rate": ideal_hit_rate(schedule.requests, trace.block_size),
+        "limits": {"lag_p50_ms": lag_p50, "lag_p99_ms": lag_p99, "lag_max_ms": lag_max, "rate_error": 0.001},
+        "python": platform.python_version(),
+    }
+
+
+def _run_loop(main: Coroutine[Any, Any, int]) -> int:
+    """On uvloop where it is installed: about half of asyncio's CPU time per chunk."""
+    _allow_many_connections()
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ImportError):
+        from uvloop import new_event_loop as loop_factory
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(main)
+
+
+def _allow_many_connections() -> None:
+    """Raise the soft limit on open files to the hard one, since each request in flight has a socket."""
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _token_range(text: str) -> TokenRange:
+    low, _, high = text.partition(":")
+    return TokenRange(int(low), int(high))
+
+
+def _lag_limits(text: str) -> tuple[float, float, float]:
+    p50, p99, largest = (_positive_float(part) for part in text.split(","))
+    return p50, p99, largest

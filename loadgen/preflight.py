@@ -1,0 +1,107 @@
+"""Everything that has to be ready before time 0: the model's name and limits, request bytes, warm-up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from loadgen.client import ConnectionPool, Server
+from loadgen.measure import measure
+from loadgen.prompts import PromptBuilder
+from loadgen.replay import PreparedRequest
+from loadgen.schedule import ScheduledRequest
+
+PREFLIGHT_TIMEOUT_S = 10.0
+WARM_UP_AT_ONCE = 8
+WARM_UP_COPY = -1  # prompts of a copy of the trace that is never sent, so they warm no prefix
+
+
+class ServerUnusableError(RuntimeError):
+    """The server cannot be measured; the message says what it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    name: str
+    max_model_len: int | None = None  # None if the server does not say
+
+
+async def served_model(pool: ConnectionPool, server: Server, name: str | None) -> ServedModel:
+    """Ask /v1/models for the model `name`, or the first if None. Raises ServerUnusableError."""
+    exchange = await pool.fetch(server.request("GET", "/v1/models"), PREFLIGHT_TIMEOUT_S)
+    if exchange.failure is not None:
+        raise ServerUnusableError(f"GET /v1/models: {exchange.failure}: {exchange.detail}")
+    try:
+        cards = {card["id"]: card for card in orjson.loads(exchange.body())["data"]}
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        cards = {}
+    if exchange.response.status != 200 or not cards:
+        if name is not None:  # some servers have no such list; the requests will show whether this one works
+            return ServedModel(name)
+        raise ServerUnusableError(
+            f"GET /v1/models: status {exchange.response.status}, no model listed; name one with --model"
+        )
+    if name is None:
+        name = next(iter(cards))
+    if name not in cards:
+        raise ServerUnusableError(f"model {name!r} is not served; there are {', '.join(cards)}")
+    limit = cards[name].get("max_model_len")
+    return ServedModel(name, limit if isinstance(limit, int) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFactory:
+    """Makes the bytes of completions requests. `run_id` makes request ids unique among processes."""
+
+    server: Server
+    model: str
+    prompts: PromptBuilder
+    temperature: float
+    run_id: str
+
+    def prepare(self, request: ScheduledRequest) -> PreparedRequest:
+        """The output is forced to its length; the prompt's pieces are shared between requests."""
+        options = {
+            "model": self.model,
+            "max_tokens": request.output_tokens,
+            "ignore_eos": True,
+            "temperature": self.temperature,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        body = [orjson.dumps(options)[:-1] + b',"prompt":[']
+        for fragment in self.prompts.fragments(request):
+            body += (fragment, b",")
+        body[-1] = b"]}"
+        request_id = f"{self.run_id}-{request.index}"
+        return PreparedRequest(
+            request, request_id, self.server.request("POST", "/v1/completions", body, request_id)
+        )
+
+
+async def warm_up(
+    pool: ConnectionPool, factory: RequestFactory, like: Sequence[ScheduledRequest], timeout_s: float
+) -> None:
+    """Send prompts of the same lengths that share nothing with the run. Raises ServerUnusableError."""
+    gate = asyncio.Semaphore(WARM_UP_AT_ONCE)
+
+    async def send(number: int, model_request: ScheduledRequest) -> None:
+        request = ScheduledRequest(
+            index=number,
+            intended_ns=0,
+            input_tokens=model_request.input_tokens,
+            output_tokens=model_request.output_tokens,
+            trace_row=number,
+            copy=WARM_UP_COPY,
+        )
+        prepared = factory.prepare(request)
+        async with gate:
+            exchange = await pool.fetch(prepared.payload, timeout_s)
+        result = measure(request, prepared.request_id, exchange, 0)
+        if not result.ok:
+            raise ServerUnusableError(f"warm-up request {number}: {result.failure}: {result.detail}")
+
+    await asyncio.gather(*(send(number, request) for number, request in enumerate(like)))

@@ -1,0 +1,67 @@
+"""What every trace reader makes: rows with arrival times and lengths, and a count of all that it dropped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+class TraceError(ValueError):
+    """The file as a whole cannot be replayed; the message names the file and the reason."""
+
+
+class RowError(ValueError):
+    """One row cannot be replayed. Its only argument is the reason, a short name that is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """One recorded request. `arrival_ns` counts from the start of the trace."""
+
+    arrival_ns: int
+    input_tokens: int
+    output_tokens: int
+    hash_ids: tuple[int, ...] | None = None  # one per prefix block; equal ids mean equal leading tokens
+
+
+@dataclass(slots=True)
+class Trace:
+    """A whole trace in order of arrival. Always `rows_read == len(rows) + sum(dropped.values())`."""
+
+    format: str
+    path: str
+    rows: list[TraceRow]
+    rows_read: int
+    dropped: Counter[str] = field(default_factory=Counter)  # reason -> rows
+    block_size: int | None = None  # tokens per hash id; None where the format has no hash ids
+
+
+def positive_tokens(value: object, name: str) -> int:
+    """Read a token count. Raises RowError `bad_NAME` if it is no whole number, `zero_NAME` below 1."""
+    if isinstance(value, str):
+        value = int(value) if value.strip().isdecimal() else None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise RowError(f"bad_{name}")
+    if value == 0:
+        raise RowError(f"zero_{name}")
+    return value
+
+
+def sorted_trace(
+    rows: Sequence[TraceRow], *, format: str, path: str, dropped: Counter[str], block_size: int | None = None
+) -> Trace:
+    """Order the rows by arrival (equal stamps keep the file's order). Raises TraceError if none is left."""
+    if not rows:
+        reasons = (
+            ", ".join(f"{reason}: {count}" for reason, count in dropped.items()) or "the file has no rows"
+        )
+        raise TraceError(f"{path}: no usable row ({reasons})")
+    return Trace(
+        format=format,
+        path=path,
+        rows=sorted(rows, key=lambda row: row.arrival_ns),
+        rows_read=len(rows) + sum(dropped.values()),
+        dropped=dropped,
+        block_size=block_size,
+    )
