@@ -1,0 +1,92 @@
+"""Reads and validates a JSON body: 415, 413 and every 400 come from here, before anything is done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from server.errors import APIError, invalid
+from server.protocol.common import RequestBody
+from server.protocol.unsupported import refuse_unsupported
+
+BodyT = TypeVar("BodyT", bound=RequestBody)
+PathPart = str | int
+
+
+async def read_body(request: Request, model: type[BodyT], max_bytes: int) -> BodyT:
+    """The request's body as `model`. Raises `APIError` for whatever is wrong with it."""
+    raw = await _read_bytes(request, max_bytes)
+    content_type = request.headers.get("content-type", "")
+    is_json = content_type.partition(";")[0].strip().lower() == "application/json"
+    if raw and not is_json:
+        # Other types are never parsed: browsers send them across sites without asking first.
+        raise APIError(415, "send the body with the header 'Content-Type: application/json'")
+    try:
+        body = model.model_validate_json(raw)
+    except ValidationError as error:
+        raise _validation_error(error, raw) from None
+    refuse_unsupported(body)
+    return body
+
+
+async def _read_bytes(request: Request, max_bytes: int) -> bytes:
+    """Also bounds chunked bodies, which name no length."""
+    too_large = APIError(413, f"the body is larger than {max_bytes} bytes (--max-request-bytes)")
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise too_large
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > max_bytes:
+            raise too_large
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _validation_error(error: ValidationError, raw: bytes) -> APIError:
+    """Location and message only: the input is not echoed."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    kind, message, location = first["type"], first["msg"], first["loc"]
+    if kind == "json_invalid":
+        return _find_lone_surrogate(raw) or invalid(None, message, "invalid_json")
+    if not location:
+        return invalid(None, "the body must be a JSON object", "invalid_json")
+    code = "missing_required_parameter" if kind == "missing" else "invalid_value"
+    # Only conversations are deep enough for a path to help; elsewhere `param` is the field itself.
+    param = format_path(location) if location[0] == "messages" else str(location[0])
+    return invalid(param, f"{format_path(location)}: {message}", code)
+
+
+def format_path(path: tuple[PathPart, ...]) -> str:
+    """("messages", 0, "role") as `messages[0].role`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")[:100]
+
+
+def _find_lone_surrogate(raw: bytes) -> APIError | None:
+    """Tells text that no tokenizer can take from other JSON errors; the strict parser reports both alike."""
+    if b"\\u" not in raw:
+        return None
+    try:
+        path = _surrogate_path(json.loads(raw), ())
+    except (ValueError, RecursionError):
+        return None
+    if path is None:
+        return None
+    param = format_path(path) if path[:1] == ("messages",) else str(path[0]) if path else None
+    return invalid(param, f"{format_path(path)} holds a lone surrogate", "invalid_unicode")
+
+
+def _surrogate_path(value: Any, path: tuple[PathPart, ...]) -> tuple[PathPart, ...] | None:
+    if isinstance(value, str):
+        return path if any("\ud800" <= char <= "\udfff" for char in value) else None
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found = _surrogate_path(item, (*path, key))
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,69 @@
+"""Writes to an ASGI `send` from a plain function."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from starlette.types import Send
+
+
+class FrameWriter:
+    """Steps the `send` coroutine by hand, once: while the client keeps up it finishes at once, with no task.
+
+    When flow control makes it wait, a task takes the half-run coroutine over and the writer is `is_blocked`
+    until the client has read on; the caller keeps what comes meanwhile and is called back to write it.
+    """
+
+    def __init__(
+        self, send: Send, on_writable: Callable[[], None], on_error: Callable[[Exception], None]
+    ) -> None:
+        self._send = send
+        self._on_writable = on_writable
+        self._on_error = on_error
+        self._waiter: asyncio.Task[None] | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._waiter is not None
+
+    def write(self, body: bytes, *, more: bool) -> None:
+        """Must not be called while blocked."""
+        coroutine = self._send({"type": "http.response.body", "body": body, "more_body": more})
+        assert isinstance(coroutine, Coroutine)
+        try:
+            yielded = coroutine.send(None)
+        except StopIteration:
+            return
+        except Exception as error:
+            self._on_error(error)
+            return
+        self._waiter = asyncio.get_running_loop().create_task(_resume(coroutine, yielded))
+        self._waiter.add_done_callback(self._resumed)
+
+    def close(self) -> None:
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+    def _resumed(self, waiter: asyncio.Task[None]) -> None:
+        self._waiter = None
+        if waiter.cancelled():
+            return
+        error = waiter.exception()
+        if isinstance(error, Exception):
+            self._on_error(error)
+        else:
+            self._on_writable()
+
+
+async def _resume(coroutine: Coroutine[Any, Any, None], yielded: Any) -> None:
+    await _continue(coroutine, yielded)
+
+
+@types.coroutine
+def _continue(coroutine: Coroutine[Any, Any, None], yielded: Any) -> Generator[Any, Any, None]:
+    """Await what the coroutine has already yielded, then run the rest of it."""
+    yield yielded
+    yield from coroutine.__await__()

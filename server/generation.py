@@ -1,0 +1,67 @@
+"""One HTTP request for text, validated and tokenized: all that delivering its answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine.request import Request
+from server.choice import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt and the engine request that continues it `request.n` times."""
+
+    request: Request
+    text: str = ""  # what echo returns
+    text_offsets: Sequence[int] = ()  # characters of `text` before each token; only for echo with logprobs
+
+    @property
+    def token_ids(self) -> list[int]:
+        token_ids: list[int] = self.request.prompt_token_ids.tolist()
+        return token_ids
+
+    def usage(self, num_generated: int) -> dict[str, Any]:
+        num_tokens = len(self.request.prompt_token_ids)
+        return usage_object(num_tokens, num_generated, self.request.record.num_cached_tokens)
+
+
+@dataclass(slots=True)
+class Generation:
+    """`choices` are in index order: prompt i's continuation j is choice `i * n + j`."""
+
+    kind: Literal["completion", "chat"]
+    response_id: str
+    created: int  # Unix seconds
+    model: str
+    prompts: list[Prompt]
+    choices: list[Choice]
+    logprobs: bool = False
+    echo: bool = False
+    return_token_ids: bool = False
+    tokens_as_ids: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+
+    def prompt_of(self, choice: Choice) -> Prompt:
+        return self.prompts[choice.index // self.prompts[0].request.n]
+
+    def usage(self) -> dict[str, Any]:
+        """Prompts count once, however large n is; every generated token counts."""
+        requests = [prompt.request for prompt in self.prompts]
+        return usage_object(
+            sum(len(request.prompt_token_ids) for request in requests),
+            sum(choice.num_tokens for choice in self.choices),
+            sum(request.record.num_cached_tokens for request in requests),
+        )
+
+
+def usage_object(num_prompt_tokens: int, num_generated: int, num_cached: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": num_prompt_tokens,
+        "completion_tokens": num_generated,
+        "total_tokens": num_prompt_tokens + num_generated,
+        "prompt_tokens_details": {"cached_tokens": num_cached},
+    }

@@ -1,0 +1,72 @@
+"""What wraps every request: its arrival time, its id, and the last net for errors. Plain ASGI, no tasks."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.errors import internal_error
+
+logger = logging.getLogger(__name__)
+
+ACCEPTED_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestContextMiddleware:
+    """Outermost. Puts `arrived_ns` (monotonic) and `request_id` in the scope's state; answers with the id.
+
+    The id is a label for people: the caller's if it is short and plain, else a new one. It is never a key.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["arrived_ns"] = time.monotonic_ns()
+        request_id = Headers(scope=scope).get("x-request-id", "")
+        if not ACCEPTED_REQUEST_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
+        state["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        await self.app(scope, receive, send_with_id)
+
+
+class InternalErrorMiddleware:
+    """Turns an unforeseen exception into a 500 error object, inside CORS and the request id."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = False
+
+        async def noting_start(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting_start)
+        except Exception:
+            request_id = scope["state"]["request_id"]
+            logger.exception("request %s failed", request_id)
+            if started:
+                raise
+            await internal_error(request_id).response()(scope, receive, send)

@@ -1,0 +1,1 @@
+"""HTTP routes, a file for each group of endpoints: they parse, hand over and answer."""

@@ -1,0 +1,56 @@
+"""What both generation endpoints do once the body is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import Request
+from starlette.responses import Response
+
+from server.body import read_body
+from server.collected_answer import CollectedAnswer
+from server.frames import ChunkFormat
+from server.generation import Generation
+from server.protocol.common import GenerationBody
+from server.responses import response_object
+from server.state import ServerState
+from server.stream_answer import StreamAnswer
+
+BodyT = TypeVar("BodyT", bound=GenerationBody)
+
+CLIENT_CLOSED_REQUEST = 499
+"""Nobody reads it; the status is for logs."""
+
+
+async def generate(
+    request: Request, model: type[BodyT], prepare: Callable[[BodyT, ServerState, int], Generation]
+) -> Response:
+    """Everything that can be refused is refused before the response starts, the engine's queue included."""
+    state = ServerState.of(request)
+    body = await read_body(request, model, state.config.max_request_bytes)
+    generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
+    if body.stream:
+        return _stream(generation, state)
+    answer = CollectedAnswer(generation, state.delivery)
+    state.delivery.submit(answer)
+    if not await answer.wait(request.receive):
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return json_response(response_object(generation, state.text.tokenizer))
+
+
+def json_response(content: Any) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")
+
+
+def _stream(generation: Generation, state: ServerState) -> StreamAnswer:
+    answer = StreamAnswer(
+        generation,
+        ChunkFormat(generation, state.text.tokenizer),
+        state.delivery,
+        ping_interval=state.config.sse_ping_interval,
+        stuck_timeout=state.config.stuck_reader_timeout,
+    )
+    state.delivery.submit(answer)
+    return answer

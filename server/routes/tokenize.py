@@ -1,0 +1,71 @@
+"""POST /tokenize and POST /detokenize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from server.body import read_body
+from server.chat_prompt import render_chat
+from server.errors import invalid
+from server.openapi import json_body
+from server.protocol.tokenize import DetokenizeRequest, TokenizeRequest
+from server.routes.generate import json_response
+from server.state import ServerState
+from server.tokenizing import check_token_ids, tokenize
+
+router = APIRouter(tags=["tokens"])
+
+
+@router.post("/tokenize", openapi_extra=json_body(TokenizeRequest))
+async def create_tokens(request: Request) -> Response:
+    """Token ids as generation would see them; for a list of texts, `count` and `tokens` are lists too."""
+    state = ServerState.of(request)
+    body = await read_body(request, TokenizeRequest, state.config.max_request_bytes)
+    state.resolve_model(body.model)
+    return json_response(await state.in_thread(lambda: _tokenize(body, state)))
+
+
+@router.post("/detokenize", openapi_extra=json_body(DetokenizeRequest))
+async def create_text(request: Request) -> Response:
+    """The text of token ids, special tokens included."""
+    state = ServerState.of(request)
+    body = await read_body(request, DetokenizeRequest, state.config.max_request_bytes)
+    state.resolve_model(body.model)
+    if body.tokens:
+        check_token_ids(body.tokens, state.engine.model_config.vocab_size, "tokens")
+    tokenizer = state.text.tokenizer
+    text = await state.in_thread(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
+    return json_response({"prompt": text})
+
+
+def _tokenize(body: TokenizeRequest, state: ServerState) -> dict[str, Any]:
+    if body.messages is not None:
+        return _tokens_object(render_chat(body, state), body, state)
+    add_special_tokens = body.add_special_tokens is not False
+    if isinstance(body.prompt, str):
+        ids = tokenize(state, body.prompt, "prompt", add_special_tokens=add_special_tokens)
+        return _tokens_object(ids, body, state)
+    if not isinstance(body.prompt, list) or not all(isinstance(text, str) for text in body.prompt):
+        raise invalid("prompt", "prompt must be a string or a list of strings", "invalid_type")
+    objects = [
+        _tokens_object(
+            tokenize(state, text, f"prompt[{i}]", add_special_tokens=add_special_tokens), body, state
+        )
+        for i, text in enumerate(body.prompt)
+    ]
+    merged = {key: [entry[key] for entry in objects] for key in ("count", "tokens", "token_strs")}
+    return {**merged, "max_model_len": state.engine.max_model_len}
+
+
+def _tokens_object(ids: list[int], body: TokenizeRequest, state: ServerState) -> dict[str, Any]:
+    tokenizer = state.text.tokenizer
+    token_strs = [tokenizer.id_to_token(token_id) for token_id in ids] if body.return_token_strs else None
+    return {
+        "count": len(ids),
+        "max_model_len": state.engine.max_model_len,
+        "tokens": ids,
+        "token_strs": token_strs,
+    }

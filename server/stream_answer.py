@@ -1,0 +1,162 @@
+"""A streamed answer: an ASGI response that `Delivery` flushes once per engine step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from server.delivery import Delivery
+from server.disconnect import until_disconnect
+from server.errors import APIError
+from server.frame_writer import FrameWriter
+from server.frames import DONE, KEEP_ALIVE, ChunkFormat, error_event
+from server.generation import Generation
+
+logger = logging.getLogger(__name__)
+
+SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class StreamAnswer(Response):
+    """Writes at most one body per step, with the frames of all choices.
+
+    A client that reads slowly costs nothing but memory for its own text: while the writer is blocked, tokens
+    pile up in the choices, to leave as one chunk each. One that stays stuck is given up.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        generation: Generation,
+        chunks: ChunkFormat,
+        delivery: Delivery,
+        *,
+        ping_interval: float,
+        stuck_timeout: float,
+    ) -> None:
+        """`ping_interval` and `stuck_timeout` are seconds; a ping interval of 0 sends no comments."""
+        self.generation = generation
+        self.num_unfinished = len(generation.choices)
+        self.is_touched = False
+        self.status_code = 200
+        self.background = None
+        self.init_headers(SSE_HEADERS)
+        self._chunks = chunks
+        self._delivery = delivery
+        self._ping_interval = ping_interval
+        self._stuck_timeout = stuck_timeout
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._writer: FrameWriter | None = None
+        self._unsent = list(generation.choices)  # those whose finish chunk has not been sent
+        self._is_opened = False
+        self._is_complete = False  # the last frame has been handed to the writer
+        self._error: APIError | None = None
+        self._last_write = 0.0
+        self._stuck_timer: asyncio.TimerHandle | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs until the last frame is written or the client is gone; the engine is told in either case."""
+        listener: asyncio.Task[None] | None = None
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._writer = FrameWriter(send, self._on_writable, self._give_up)
+            self._last_write = self._loop.time()
+            self._schedule_ping()
+            self.flush()
+            listener = asyncio.create_task(until_disconnect(receive))
+            await asyncio.wait((listener, self._over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._delivery.release(self)
+            self._is_complete = True
+            for timer in (self._stuck_timer, self._ping_timer):
+                if timer is not None:
+                    timer.cancel()
+            if self._writer is not None:
+                self._writer.close()
+            if listener is not None:
+                listener.cancel()
+
+    def flush(self) -> None:
+        if self._writer is None or self._writer.is_blocked or self._is_complete:
+            return
+        body = self._failure() if self._error is not None else self._news()
+        if body:
+            self._write(body)
+
+    def fail(self, error: APIError) -> None:
+        self._error = error
+        self.flush()
+
+    def _failure(self) -> bytes:
+        assert self._error is not None
+        self._is_complete = True
+        return error_event(self._error) + DONE
+
+    def _news(self) -> bytes:
+        """Frames for everything that has come since the last flush."""
+        choices = self.generation.choices
+        frames = []
+        if not self._is_opened:
+            if not any(choice.num_tokens or choice.finish_reason for choice in choices):
+                return b""
+            self._is_opened = True
+            frames.append(self._chunks.openings())
+        frames.extend([self._chunks.delta(choice) for choice in self._unsent])
+        if self.num_unfinished < len(self._unsent):
+            self._unsent = [choice for choice in self._unsent if choice.finish_reason is None]
+        if not self._unsent:
+            self._is_complete = True
+            if self.generation.include_usage:
+                frames.append(self._chunks.usage())
+            frames.append(DONE)
+        return b"".join(frames)
+
+    def _write(self, body: bytes) -> None:
+        assert self._writer is not None
+        self._writer.write(body, more=not self._is_complete)
+        self._last_write = self._loop.time()
+        if self._writer.is_blocked:
+            self._stuck_timer = self._loop.call_later(self._stuck_timeout, self._on_stuck)
+        elif self._is_complete:
+            self._finish()
+
+    def _on_writable(self) -> None:
+        if self._stuck_timer is not None:
+            self._stuck_timer.cancel()
+        if self._is_complete:
+            self._finish()
+        else:
+            self.flush()
+
+    def _on_stuck(self) -> None:
+        logger.warning("%s: client does not read its stream, aborted", self.generation.response_id)
+        self._finish()
+
+    def _give_up(self, error: Exception) -> None:
+        """The server could not write: the client is gone."""
+        logger.debug("%s: writing failed: %s", self.generation.response_id, error)
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _schedule_ping(self) -> None:
+        if self._ping_interval > 0:
+            due = self._last_write + self._ping_interval
+            self._ping_timer = self._loop.call_at(due, self._ping)
+
+    def _ping(self) -> None:
+        assert self._writer is not None
+        is_silent = self._loop.time() - self._last_write >= self._ping_interval
+        if is_silent and not self._writer.is_blocked and not self._is_complete:
+            self._write(KEEP_ALIVE)
+        elif is_silent:
+            self._last_write = self._loop.time()
+        self._schedule_ping()

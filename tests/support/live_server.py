@@ -1,0 +1,38 @@
+"""The application behind a real uvicorn, in a thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+
+@contextmanager
+def live_server(app: ASGIApp) -> Iterator[str]:
+    """Yields the base URL. Fails if an exception left the application."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        loop="asyncio",
+        lifespan="on",
+        log_level="critical",
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="uvicorn", daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        sock.close()
