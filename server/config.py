@@ -28,7 +28,9 @@ class ServerConfig:
     event_loop: Literal["asyncio", "uvloop"] = flag("asyncio", "event loop", "http", ("asyncio", "uvloop"))
     disable_docs: bool = flag(False, "no /docs and /openapi.json", "http")
 
-    api_key: tuple[str, ...] = flag((), "accepted key (default: $OCTAVO_API_KEY); none means open", "access")
+    api_key: tuple[str, ...] = flag(
+        (), "accepted key, else the one in $OCTAVO_API_KEY; without any all are let in", "access"
+    )
     public_metrics: bool = flag(False, "serve /metrics and /version without a key", "access")
     enable_debug_routes: bool = flag(True, "serve /debug/requests, behind the key", "access")
 

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import NoReturn
 
 # How long a Python thread may keep the interpreter while another waits for it. The engine thread, woken by
-# the end of its step while the event loop is busy in Python, waits just that long: at Python's own 5 ms it woke
-# 5.2 ms late (p50 on two cores), at 1 ms 1.1, at 0.1 ms 0.27, at 0.02 ms 0.20.
+# the end of its step while the event loop is busy in Python, waits just that long: with Python's own 5 ms it
+# woke 5.2 ms late (p50 on two cores), with 1 ms 1.1, with 0.1 ms 0.27, with 0.02 ms 0.20.
 SWITCH_INTERVAL_S = 0.0001
 
 MAX_OPEN_FILES = 65536  # each stream holds one, and the usual soft limit is 1024

@@ -1,0 +1,53 @@
+"""Reads the text side of a model: tokenizer, chat template, and how its makers want it sampled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.sampling_params import ParameterError, SamplingParams
+from model.config import ModelError
+from model.source import ModelSource, resolve_model
+from model.text.chat_template_files import load_chat_template
+from model.text.pretrained_files import read_json
+from model.text.tokenizer import load_tokenizer
+from server.config import ServerConfig
+from server.text_bundle import TextBundle
+
+SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def load_text_bundle(source: ModelSource, tokenizer: str | None, config: ServerConfig) -> TextBundle:
+    """`tokenizer` is `--tokenizer`: a folder, a file or a hub name instead of the model's own.
+
+    Raises `ModelError`.
+    """
+    text_source = source if tokenizer is None else _tokenizer_source(tokenizer)
+    loaded = load_tokenizer(text_source)
+    return TextBundle(
+        tokenizer=loaded,
+        chat_template=load_chat_template(text_source, loaded, config.chat_template),
+        sampling_defaults=read_sampling_defaults(source) if config.generation_config == "auto" else {},
+    )
+
+
+def read_sampling_defaults(source: ModelSource) -> dict[str, float]:
+    """Those of the sampling parameters that generation_config.json sets. Raises `ModelError`."""
+    if source.kind != "folder":
+        return {}
+    file = source.path / "generation_config.json"
+    content = read_json(file) or {}
+    defaults = {name: content[name] for name in SAMPLING_FIELDS if content.get(name) is not None}
+    try:
+        SamplingParams(**defaults)
+    except (ParameterError, TypeError) as error:
+        raise ModelError(f"{file}: {error}; --generation-config none does without it") from None
+    return defaults
+
+
+def _tokenizer_source(name_or_path: str) -> ModelSource:
+    """A folder needs no config.json here, and tokenizer.json stands for its folder."""
+    path = Path(name_or_path).expanduser()
+    folder = path.parent if path.name == "tokenizer.json" else path
+    if folder.is_dir():
+        return ModelSource("folder", folder, folder.name)
+    return resolve_model(name_or_path, with_weights=False)
