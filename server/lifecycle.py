@@ -186,7 +186,6 @@ def _uvicorn_config(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level=config.log_level,
         access_log=False,  # a formatted line for each request is loop time that streams need
         server_header=False,
         timeout_keep_alive=config.timeout_keep_alive,
