@@ -13,7 +13,8 @@ import torch
 from model.weights.gguf_header import BlockType
 
 # Weights unpacked at once: enough to amortise an operation, few beside a model.
-CHUNK_WEIGHTS = 2**21
+CHUNK_WEIGHTS = 2**19
+LOW_NIBBLES = 0x0F0F_0F0F_0F0F_0F0F
 
 
 def dequantize(data: torch.Tensor, block_type: BlockType, out: torch.Tensor) -> torch.Tensor:
@@ -26,15 +27,18 @@ def dequantize(data: torch.Tensor, block_type: BlockType, out: torch.Tensor) -> 
     return out
 
 
-def _halves(blocks: torch.Tensor, start: int, count: int = 1) -> torch.Tensor:
-    """`count` fp16 values that begin at byte `start` of each block, as fp32 [N, count]."""
-    return blocks[:, start : start + 2 * count].view(torch.float16).float()
+def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
+    """The fp16 value at the even byte `start` of each block, as fp32 [N, 1]."""
+    return blocks.view(torch.float16)[:, start // 2].float().unsqueeze(1)
 
 
 def _nibbles(packed: torch.Tensor, group: int) -> torch.Tensor:
     """4-bit values [N, 2 * bytes]: for each `group` bytes first all low halves, then all high ones."""
-    groups = packed.unflatten(1, (-1, group))
-    return torch.stack((groups & 15, groups >> 4), dim=2).flatten(1)
+    # Eight bytes at a time, which is twice as fast on a CPU as one at a time.
+    aligned = packed.clone(memory_format=torch.contiguous_format)
+    words = aligned.view(torch.int64).unflatten(1, (-1, group // 8))
+    halves = torch.stack((words & LOW_NIBBLES, words >> 4 & LOW_NIBBLES), dim=2)
+    return halves.flatten(1).view(torch.uint8)
 
 
 def _bits(packed: torch.Tensor) -> torch.Tensor:
@@ -47,27 +51,25 @@ def _shifts(like: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _q4_0(blocks: torch.Tensor) -> torch.Tensor:
-    return _halves(blocks, 0) * (_nibbles(blocks[:, 2:], 16).float() - 8)
+    return _half(blocks, 0) * (_nibbles(blocks[:, 2:], 16).float() - 8)
 
 
 def _q4_1(blocks: torch.Tensor) -> torch.Tensor:
-    d, m = _halves(blocks, 0, 2).split(1, dim=1)
-    return _nibbles(blocks[:, 4:], 16).float().mul_(d).add_(m)
+    return _nibbles(blocks[:, 4:], 16).float().mul_(_half(blocks, 0)).add_(_half(blocks, 2))
 
 
 def _q5_0(blocks: torch.Tensor) -> torch.Tensor:
     quants = _nibbles(blocks[:, 6:], 16) | _bits(blocks[:, 2:6]) << 4
-    return _halves(blocks, 0) * (quants.float() - 16)
+    return _half(blocks, 0) * (quants.float() - 16)
 
 
 def _q5_1(blocks: torch.Tensor) -> torch.Tensor:
-    d, m = _halves(blocks, 0, 2).split(1, dim=1)
     quants = _nibbles(blocks[:, 8:], 16) | _bits(blocks[:, 4:8]) << 4
-    return quants.float().mul_(d).add_(m)
+    return quants.float().mul_(_half(blocks, 0)).add_(_half(blocks, 2))
 
 
 def _q8_0(blocks: torch.Tensor) -> torch.Tensor:
-    return _halves(blocks, 0) * blocks[:, 2:].view(torch.int8)
+    return _half(blocks, 0) * blocks[:, 2:].view(torch.int8)
 
 
 def _scales_and_minimums(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,8 +82,7 @@ def _scales_and_minimums(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     low, high, nibbles = blocks[:, 4:16].split(4, dim=1)
     scales = torch.cat((low & 63, nibbles & 15 | low >> 2 & 48), dim=1)
     minimums = torch.cat((high & 63, nibbles >> 4 | high >> 2 & 48), dim=1)
-    d, dmin = _halves(blocks, 0, 2).split(1, dim=1)
-    return (d * scales).unsqueeze(2), (dmin * minimums).unsqueeze(2)
+    return (_half(blocks, 0) * scales).unsqueeze(2), (_half(blocks, 2) * minimums).unsqueeze(2)
 
 
 def _q4_k(blocks: torch.Tensor) -> torch.Tensor:
@@ -102,7 +103,7 @@ def _q6_k(blocks: torch.Tensor) -> torch.Tensor:
     low = _nibbles(blocks[:, :128], 64)
     high = blocks[:, 128:192].unflatten(1, (2, 1, 32)) >> _shifts(blocks, 2)[:, None] & 3
     quants = low | high.flatten(1) << 4
-    scales = _halves(blocks, 208) * blocks[:, 192:208].view(torch.int8)  # one for 16 weights
+    scales = _half(blocks, 208) * blocks[:, 192:208].view(torch.int8)  # one for 16 weights
     centred: torch.Tensor = (quants.float() - 32).unflatten(1, (16, 16))
     return centred.mul_(scales.unsqueeze(2)).flatten(1)
 
