@@ -6,14 +6,16 @@ import argparse
 import sys
 
 from loadgen import cli
+from loadgen.report import cli as report_cli
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadgen", allow_abbrev=False)
     commands = parser.add_subparsers(required=True)
-    replay = commands.add_parser("replay", help="send a recorded trace to a server and measure it")
-    cli.add_arguments(replay)
-    replay.set_defaults(run=cli.run)
+    for name, module in {"replay": cli, "report": report_cli}.items():
+        command = commands.add_parser(name)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     arguments = parser.parse_args()
     return int(arguments.run(arguments))
 

@@ -11,21 +11,18 @@ from loadgen.sse import split_events
 
 
 @dataclass(slots=True)
-class TokenChunk:
-    """One event that carries at least one generated token. Counts are None where the server gives none."""
-
-    time_ns: int
-    is_content: bool  # False for reasoning and tool calls
-    by_ids: int | None  # from `token_ids`
-    by_logprobs: int | None
-    usage_so_far: int | None  # `usage.completion_tokens` of a server that reports it with every chunk
-
-
-@dataclass(slots=True)
 class Stream:
-    """All that a stream of one choice told."""
+    """All that a stream of one choice told.
 
-    chunks: list[TokenChunk] = field(default_factory=list)
+    The first lists have one entry for each event that carries at least one generated token, but for those
+    of counts, which are shorter where the server did not give them.
+    """
+
+    times_ns: list[int] = field(default_factory=list)
+    by_ids: list[int] = field(default_factory=list)  # lengths of `token_ids`
+    by_logprobs: list[int] = field(default_factory=list)  # lengths of `logprobs`
+    running_usage: list[int] = field(default_factory=list)  # `completion_tokens` of servers that repeat it
+    first_content: int | None = None  # place in times_ns of the first event that is more than reasoning
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
@@ -58,18 +55,20 @@ def read_stream(parts: list[bytes], part_times_ns: list[int]) -> Stream:
 
 
 def _read_payload(stream: Stream, payload: dict[str, Any], time_ns: int) -> None:
-    if payload.get("error") is not None:
-        error = payload["error"]
+    error = payload.get("error")
+    if error is not None:
         stream.error = str(error.get("message", error) if isinstance(error, dict) else error)
         return
-    usage = payload.get("usage") or {}
+    usage = payload.get("usage")
     if usage:
         _read_usage(stream, usage)
     for choice in payload.get("choices") or ():
-        stream.finish_reason = choice.get("finish_reason") or stream.finish_reason
-        chunk = _token_chunk(choice, time_ns, usage.get("completion_tokens"))
-        if chunk is not None:
-            stream.chunks.append(chunk)
+        if choice.get("finish_reason"):
+            stream.finish_reason = choice["finish_reason"]
+        if _read_tokens(stream, choice):
+            stream.times_ns.append(time_ns)
+            if usage and "completion_tokens" in usage:
+                stream.running_usage.append(usage["completion_tokens"])
 
 
 def _read_usage(stream: Stream, usage: dict[str, Any]) -> None:
@@ -79,14 +78,20 @@ def _read_usage(stream: Stream, usage: dict[str, Any]) -> None:
     stream.cached_tokens = details.get("cached_tokens", stream.cached_tokens)
 
 
-def _token_chunk(choice: dict[str, Any], time_ns: int, usage_so_far: int | None) -> TokenChunk | None:
-    """The chunk of an event, or None if it carries no token: role only, empty text, finish reason only."""
-    delta = choice.get("delta") or {}
-    content = choice.get("text") or delta.get("content")
-    other = delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls")
-    by_ids = len(choice.get("token_ids") or ()) or None
-    logprobs = choice.get("logprobs") or {}
-    by_logprobs = len(logprobs.get("tokens") or logprobs.get("content") or ()) or None
-    if not (content or other or by_ids or by_logprobs):
-        return None
-    return TokenChunk(time_ns, bool(content), by_ids, by_logprobs, usage_so_far)
+def _read_tokens(stream: Stream, choice: dict[str, Any]) -> bool:
+    """Whether the event carries a token; role only, empty text and finish reason only do not."""
+    content, other = choice.get("text"), None
+    delta = choice.get("delta")
+    if delta:
+        content = delta.get("content")
+        other = delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls")
+    token_ids, logprobs = choice.get("token_ids"), choice.get("logprobs")
+    if token_ids:
+        stream.by_ids.append(len(token_ids))
+    if logprobs:
+        logprobs = logprobs.get("tokens") or logprobs.get("content")
+        if logprobs:
+            stream.by_logprobs.append(len(logprobs))
+    if content and stream.first_content is None:
+        stream.first_content = len(stream.times_ns)
+    return bool(content or other or token_ids or logprobs)

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from loadgen.client import Exchange
-from loadgen.events import Stream, TokenChunk, read_stream
+from loadgen.events import Stream, read_stream
 from loadgen.schedule import ScheduledRequest
 
 
@@ -137,13 +137,13 @@ def _error_text(body: bytes) -> str:
 
 
 def _take_stream(result: RequestResult, stream: Stream, start_ns: int) -> None:
-    chunks = stream.chunks
-    counts, result.token_method = _count_tokens(chunks, stream.completion_tokens)
-    result.chunk_ns = array("q", (chunk.time_ns - start_ns for chunk in chunks))
+    counts, result.token_method = _count_tokens(stream)
+    result.chunk_ns = array("q", [time_ns - start_ns for time_ns in stream.times_ns])
     result.chunk_tokens = array("q", counts)
-    if chunks:
+    if result.chunk_ns:
         result.first_token_ns, result.last_token_ns = result.chunk_ns[0], result.chunk_ns[-1]
-        result.first_content_ns = next((c.time_ns - start_ns for c in chunks if c.is_content), None)
+    if stream.first_content is not None:
+        result.first_content_ns = result.chunk_ns[stream.first_content]
     total = stream.completion_tokens
     result.output_tokens = sum(counts) if total is None else total
     result.prompt_tokens = stream.prompt_tokens
@@ -160,28 +160,25 @@ def _take_stream(result: RequestResult, stream: Stream, start_ns: int) -> None:
         result.failure, result.detail = "stream_cut", "neither [DONE] nor a finish reason"
 
 
-def _count_tokens(chunks: list[TokenChunk], total: int | None) -> tuple[list[int], str | None]:
+def _count_tokens(stream: Stream) -> tuple[list[int], str | None]:
     """Tokens of each chunk, and the method, the best that the server's answers allow.
 
     running_usage: differences of the usage sent with each chunk. token_ids, logprobs: counted. usage: one a
     chunk, and the total agrees. usage_spread: the total shared evenly, since chunks hold several tokens or
     some tokens came without text. chunks: one a chunk is an assumption.
     """
+    chunks, total = len(stream.times_ns), stream.completion_tokens
     if not chunks:
         return [], None
-    running = [chunk.usage_so_far for chunk in chunks]
-    if len(chunks) > 1 and None not in running:
-        totals = [0, *(usage or 0 for usage in running)]
-        return [after - before for before, after in pairwise(totals)], "running_usage"
-    by_ids = [chunk.by_ids or 0 for chunk in chunks]
-    if all(by_ids):
-        return by_ids, "token_ids"
-    by_logprobs = [chunk.by_logprobs or 0 for chunk in chunks]
-    if all(by_logprobs):
-        return by_logprobs, "logprobs"
+    if chunks > 1 and len(stream.running_usage) == chunks:
+        return [after - before for before, after in pairwise([0, *stream.running_usage])], "running_usage"
+    if len(stream.by_ids) == chunks:
+        return stream.by_ids, "token_ids"
+    if len(stream.by_logprobs) == chunks:
+        return stream.by_logprobs, "logprobs"
     if total is None:
-        return [1] * len(chunks), "chunks"
-    if total == len(chunks):
-        return [1] * len(chunks), "usage"
-    each, extra = divmod(total, len(chunks))
-    return [each + (place < extra) for place in range(len(chunks))], "usage_spread"
+        return [1] * chunks, "chunks"
+    if total == chunks:
+        return [1] * chunks, "usage"
+    each, extra = divmod(total, chunks)
+    return [each + (place < extra) for place in range(chunks)], "usage_spread"
