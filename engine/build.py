@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -34,11 +34,15 @@ Progress = Callable[[str, int, int], None]
 
 
 def build_engine(
-    config: EngineConfig, progress: Progress | None = None, source: ModelSource | None = None
+    config: EngineConfig,
+    progress: Progress | None = None,
+    source: ModelSource | None = None,
+    eos_token_ids: Iterable[int] = (),
 ) -> Engine:
     """Load the model and size everything; the engine is not started yet.
 
-    `source` spares resolving `config.model` a second time. Raises `ConfigError` or `ModelError` with one line
+    `source` spares resolving `config.model` a second time. `eos_token_ids` are the tokenizer's; those of the
+    model's configuration end a sequence too. Raises `ConfigError` or `ModelError` with one line
     to show, before anything is served.
     """
     tell = progress or (lambda phase, done, total: None)
@@ -62,11 +66,17 @@ def build_engine(
         attention=attention,
         progress=progress,
     )
-    return _assemble(config, model_config, decoder, tell)
+    all_eos = frozenset(model_config.eos_token_ids) | frozenset(eos_token_ids)
+    return _assemble(config, model_config, decoder, all_eos, tell)
 
 
-def _assemble(config: EngineConfig, model_config: ModelConfig, decoder: Decoder, tell: Progress) -> Engine:
-    eos_token_ids = frozenset(model_config.eos_token_ids)
+def _assemble(
+    config: EngineConfig,
+    model_config: ModelConfig,
+    decoder: Decoder,
+    eos_token_ids: frozenset[int],
+    tell: Progress,
+) -> Engine:
     tell("sizing the KV pool", 0, 0)
     limits = scheduler_config(config, model_config, _pool_blocks(config, model_config, decoder))
     decoder.attention.allocate(limits.num_blocks)
