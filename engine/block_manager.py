@@ -25,7 +25,7 @@ def hash_blocks(
     one the chain is rooted in `salt`. The hash is cryptographic: an equal digest is taken for equal tokens,
     and no client can craft a prompt that hits the blocks of another salt.
     """
-    blocks = np.ascontiguousarray(token_ids, dtype="<i4").data.cast("B")
+    blocks = np.asarray(token_ids, dtype="<i4").tobytes()
     digest = parent or blake2b(salt, digest_size=DIGEST_SIZE).digest()
     digests = []
     stride = 4 * block_size
