@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -55,17 +56,23 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
     install_error_handlers(app)
     for routes in (completions, chat, models, tokenize, health):
         app.include_router(routes.router)
-    metrics = add_metrics_route(app, engine, config, state.model_names[0])
+    error_responses: Counter[int] = Counter()
+    metrics = add_metrics_route(app, engine, config, state.model_names[0], error_responses)
     if config.enable_debug_routes:
         add_debug_routes(app, engine)
     open_endpoints: set[Callable[..., Any]] = {health.health}
     if config.public_metrics:
         open_endpoints |= {metrics, health.get_version}
-    _wrap(app, config, open_endpoints)
+    _wrap(app, config, open_endpoints, error_responses)
     return app
 
 
-def _wrap(app: FastAPI, config: ServerConfig, open_endpoints: set[Callable[..., Any]]) -> None:
+def _wrap(
+    app: FastAPI,
+    config: ServerConfig,
+    open_endpoints: set[Callable[..., Any]],
+    error_responses: Counter[int],
+) -> None:
     """From the inside out: whatever is added later sees the request earlier.
 
     CORS is outside of the key check, so that preflights need no key and a browser can read a 401.
@@ -81,4 +88,4 @@ def _wrap(app: FastAPI, config: ServerConfig, open_endpoints: set[Callable[..., 
         allow_headers=["*"],
         expose_headers=["x-request-id"],
     )
-    app.add_middleware(RequestContextMiddleware)
+    app.add_middleware(RequestContextMiddleware, error_responses=error_responses)

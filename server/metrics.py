@@ -5,6 +5,7 @@ Names end as vLLM's do, so that `--metrics-prefix vllm` feeds dashboards made fo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -19,10 +20,14 @@ from engine.record.histogram import Histogram
 class EngineCollector(Collector):
     """Every metric carries the label `model_name`. The engine thread does nothing for a scrape."""
 
-    def __init__(self, engine: EngineHandle, prefix: str, model_name: str) -> None:
+    def __init__(
+        self, engine: EngineHandle, prefix: str, model_name: str, error_responses: Counter[int]
+    ) -> None:
+        """`error_responses` are counts by HTTP status: of requests that never reached the engine, mostly."""
         self._engine = engine
         self._prefix = prefix
         self._model_name = model_name
+        self._error_responses = error_responses
 
     def collect(self) -> Iterator[Metric]:
         yield from self._gauges()
@@ -78,6 +83,14 @@ class EngineCollector(Collector):
         for reason, count in counters.finished_requests.items():
             finished.add_metric([self._model_name, reason], count)
         yield finished
+        errors = CounterMetricFamily(
+            self._full_name("http_error_responses"),
+            "Responses with an error status, rejected requests among them",
+            labels=["model_name", "status"],
+        )
+        for status, count in sorted(self._error_responses.items()):
+            errors.add_metric([self._model_name, str(status)], count)
+        yield errors
 
     def _histograms(self) -> Iterator[Metric]:
         counters = self._engine.counters
@@ -107,11 +120,11 @@ class EngineCollector(Collector):
         return f"{self._prefix}:{name}"
 
 
-def metrics_registry(engine: EngineHandle, prefix: str, model_name: str) -> CollectorRegistry:
+def metrics_registry(collector: EngineCollector) -> CollectorRegistry:
     """The engine's metrics and the process's own (memory, CPU, descriptors)."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
-    registry.register(EngineCollector(engine, prefix, model_name))
+    registry.register(collector)
     return registry
 
 

@@ -6,6 +6,7 @@ import logging
 import re
 import time
 import uuid
+from collections import Counter
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,11 +21,14 @@ ACCEPTED_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class RequestContextMiddleware:
     """Outermost. Puts `arrived_ns` (monotonic) and `request_id` in the scope's state; answers with the id.
 
+    Counts error responses by their status in `error_responses`.
+
     The id is a label for people: the caller's if it is short and plain, else a new one. It is never a key.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, error_responses: Counter[int]) -> None:
         self.app = app
+        self.error_responses = error_responses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,6 +44,8 @@ class RequestContextMiddleware:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["x-request-id"] = request_id
+                if message["status"] >= 400:
+                    self.error_responses[message["status"]] += 1
             await send(message)
 
         await self.app(scope, receive, send_with_id)

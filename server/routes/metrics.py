@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request
@@ -10,18 +11,23 @@ from starlette.responses import Response
 
 from engine.handle import EngineHandle
 from server.config import ServerConfig
-from server.metrics import metrics_registry
+from server.metrics import EngineCollector, metrics_registry
 
 
 def add_metrics_route(
-    app: FastAPI, engine: EngineHandle, config: ServerConfig, model_name: str
+    app: FastAPI,
+    engine: EngineHandle,
+    config: ServerConfig,
+    model_name: str,
+    error_responses: Counter[int],
 ) -> Callable[..., Response]:
     """Serve the text format that the scraper asks for, with a trailing slash and without; never a redirect.
 
-    Returns the endpoint, for the list of those that need no key. It is no coroutine, so that writing a few
-    hundred lines happens beside the event loop.
+    `error_responses` counts responses by their HTTP status. Returns the endpoint, for the list of those that
+    need no key. It is no coroutine, so that writing a few hundred lines happens beside the event loop.
     """
-    registry = metrics_registry(engine, config.metrics_prefix, model_name)
+    collector = EngineCollector(engine, config.metrics_prefix, model_name, error_responses)
+    registry = metrics_registry(collector)
 
     @app.get("/metrics", tags=["operations"])
     @app.get("/metrics/", include_in_schema=False)
