@@ -101,14 +101,41 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, derandomize=True
+    max_examples=60, stateful_step_count=30, deadline=None, derandomize=True
 )
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "prefill-first", "priority"])
-@pytest.mark.parametrize("depth", [1, 2])
-def test_ten_thousand_steps_in_a_tiny_pool(policy: SchedulingPolicy, depth: int) -> None:
-    rng = random.Random(f"{policy} {depth}")
+MAX_LIVE = 16
+LONGEST_WAIT = (MAX_LIVE + 2) * 2 * MAX_MODEL_LEN
+"""Steps: the first in line advances in each, and at worst it computes its tokens twice, one at a time."""
+
+
+def submit_at_random(engine: SimulatedEngine, rng: random.Random) -> str:
+    tail = [rng.randrange(VOCAB_SIZE)] * rng.randint(0, 2)
+    request = engine.submit(
+        rng.choice(FAMILIES)[: rng.randint(1, 30)] + tail,
+        n=rng.choice((1, 1, 1, 3)),
+        priority=rng.choice((0, 0, 0, 1)),
+        max_tokens=rng.choice((None, 0, 1, 8, 20)),
+        ignore_eos=rng.random() < 0.3,
+        cache_salt=rng.choice((b"", b"", b"tenant")),
+    )
+    return request.request_id
+
+
+@pytest.mark.parametrize(
+    ("policy", "depth", "num_steps"),
+    [
+        ("fcfs", 2, 10_000),
+        ("fcfs", 1, 1_000),
+        ("prefill-first", 1, 1_000),
+        ("prefill-first", 2, 1_000),
+        ("priority", 1, 1_000),
+        ("priority", 2, 1_000),
+    ],
+)
+def test_random_steps_in_a_tiny_pool(policy: SchedulingPolicy, depth: int, num_steps: int) -> None:
+    rng = random.Random(0)
     engine = SimulatedEngine(
         depth,
         policy=policy,
@@ -118,32 +145,22 @@ def test_ten_thousand_steps_in_a_tiny_pool(policy: SchedulingPolicy, depth: int)
         block_size=4,
         num_blocks=18,
     )
-    max_live = 16
     submitted_at: dict[str, int] = {}
     longest_wait = 0
-    num_steps = 10_000 // 6
     for step in range(num_steps):
-        if len(engine.live) < max_live and rng.random() < 0.4:
-            request = engine.submit(
-                rng.choice(FAMILIES)[: rng.randint(1, 30)] + [rng.randrange(VOCAB_SIZE)] * rng.randint(0, 2),
-                n=rng.choice((1, 1, 1, 3)),
-                priority=rng.choice((0, 0, 0, 1)),
-                max_tokens=rng.choice((None, 0, 1, 8, 20)),
-                ignore_eos=rng.random() < 0.3,
-                cache_salt=rng.choice((b"", b"", b"tenant")),
-            )
-            submitted_at[request.request_id] = step
+        if len(engine.live) < MAX_LIVE and rng.random() < 0.4:
+            submitted_at[submit_at_random(engine, rng)] = step
         if rng.random() < 0.03:
             engine.abort(f"request-{rng.randrange(len(engine.outcomes) + 1)}")
         if engine.live and rng.random() < 0.03:
             engine.finish(rng.choice(list(engine.live)))
         engine.step()
         live = {sequence.request.request_id for sequence in engine.live.values()}
-        for request_id in [r for r in submitted_at if r not in live]:
+        for request_id in submitted_at.keys() - live:
             longest_wait = max(longest_wait, step - submitted_at.pop(request_id))
     engine.run()
     engine.check_drained()
+    assert policy == "priority" or longest_wait <= LONGEST_WAIT
     records = {outcome.request.request_id: outcome.request.record for outcome in engine.outcomes.values()}
-    assert sum(record.num_preemptions for record in records.values()) > 20
-    assert sum(record.num_cached_tokens for record in records.values()) > 1000
-    print(policy, depth, len(records), longest_wait)
+    assert sum(record.num_preemptions for record in records.values()) > num_steps / 100
+    assert sum(record.num_cached_tokens for record in records.values()) > num_steps / 10
