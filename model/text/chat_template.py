@@ -24,8 +24,8 @@ _RESERVED = frozenset(
     {"add_generation_prompt", "bos_token", "chat_template", "continue_final_message", "conversation"}
     | {"eos_token", "messages", "return_dict", "return_tensors", "tokenize", "tools"}
 )
-# Marks where the final message ends in the rendered text, if that message is to be continued. Templates may trim
-# a message, so the mark ends in a space that shows whether this one does.
+# Marks where the final message ends in the rendered text, if that message is to be continued. A template may
+# trim messages, so the mark ends in a space that shows whether this one does.
 _END_MARK = "OCTAVO-END-OF-FINAL-MESSAGE "
 
 
@@ -68,7 +68,7 @@ class ChatTemplate:
         compiled = self._with_tools if tools else self._plain
         if compiled is None:
             raise ChatTemplateError("this model has no chat template; set one with --chat-template")
-        variables = dict(template_kwargs or {})
+        variables = {"documents": None, **(template_kwargs or {})}
         if reserved := _RESERVED.intersection(variables):
             raise ChatTemplateError(f"{min(reserved)!r} cannot be set through chat_template_kwargs")
         if add_generation_prompt and continue_final_message:

@@ -85,7 +85,8 @@ def _byte_level_bpe(metadata: Mapping[str, Any], tokens: list[str], path: object
     try:
         model = models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=ignore_merges)
     except Exception as error:  # the Rust side raises plain Exception
-        raise ModelError(f"{path}: tokenizer.ggml.merges: {error}") from None
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{path}: tokenizer.ggml.merges cannot be read: {reason}") from None
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = _pre_tokenizer(pre, path)
     if pre in _QWEN2_NAMES:

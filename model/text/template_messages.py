@@ -39,7 +39,7 @@ def read_traits(source: str, tree: nodes.Template) -> TemplateTraits:
 
 
 def _is_content(node: nodes.Node | None, names: set[str]) -> bool:
-    """Whether the expression is a message's content: `x.content`, `x["content"]` or a name, filtered or not."""
+    """Whether the expression is a message's content: `x.content`, `x["content"]` or a name for it."""
     while isinstance(node, nodes.Filter):
         node = node.node
     if isinstance(node, nodes.Getattr):
