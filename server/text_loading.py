@@ -36,6 +36,8 @@ def read_sampling_defaults(source: ModelSource) -> dict[str, float]:
         return {}
     file = source.path / "generation_config.json"
     content = read_json(file) or {}
+    if not isinstance(content, dict):
+        raise ModelError(f"{file}: not a JSON object")
     defaults = {name: content[name] for name in SAMPLING_FIELDS if content.get(name) is not None}
     try:
         SamplingParams(**defaults)

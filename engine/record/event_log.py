@@ -26,7 +26,7 @@ class RecordFileError(ValueError):
 
 class EventLog:
     def __init__(self, path: str | Path, config: Mapping[str, Any] | None = None) -> None:
-        """`config` goes into the header: plain values only, and no secrets. Raises `OSError`."""
+        """`config` goes into the header: plain values only, and no secrets. Raises `ConfigError`."""
         self._writer = JsonlWriter(path, record_header(EVENT_LOG_FORMAT, config))
 
     def write(self, record: RequestRecord) -> None:

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from engine.config import ConfigError
+
 logger = logging.getLogger(__name__)
 
 # The writer lets lines gather: one that woke for each would fight the engine thread for the interpreter.
@@ -25,9 +27,12 @@ class JsonlWriter:
     """One JSON value a line. `write` may be called from any thread and returns at once."""
 
     def __init__(self, path: str | Path, header: dict[str, Any]) -> None:
-        """Create or truncate the file and write `header` as its first line. Raises `OSError`."""
+        """Create or truncate the file and write `header` as its first line. Raises `ConfigError`."""
         self.path = Path(path)
-        self._file: BinaryIO = self.path.open("wb")
+        try:
+            self._file: BinaryIO = self.path.open("wb")
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._failed = False
         self._write_lines([header])

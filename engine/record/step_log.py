@@ -74,7 +74,7 @@ class StepEntry:
 
 class StepLog:
     def __init__(self, path: str | Path, config: Mapping[str, Any] | None = None) -> None:
-        """`config` goes into the header: plain values only, and no secrets. Raises `OSError`."""
+        """`config` goes into the header: plain values only, and no secrets. Raises `ConfigError`."""
         self._writer = JsonlWriter(path, record_header(STEP_LOG_FORMAT, config))
 
     def write(self, entry: StepEntry) -> None:

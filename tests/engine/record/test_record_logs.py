@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 import pytest
 
+from engine.config import ConfigError
 from engine.plan import ScheduledSequence, StepPlan
 from engine.record import EventLog, RecentRequests, RequestRecord, StepEntry, StepLog
 from engine.record.event_log import RecordFileError, read_event_log
@@ -83,6 +84,11 @@ def test_step_log_round_trip(tmp_path: Path) -> None:
         log.write(entry)
     log.close()
     assert read_step_log(tmp_path / "steps.jsonl")[1] == entries
+
+
+def test_a_file_that_cannot_be_written_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent/events\.jsonl: No such file"):
+        EventLog(tmp_path / "absent" / "events.jsonl")
 
 
 def test_a_line_that_cannot_be_written_loses_only_itself(tmp_path: Path) -> None:
