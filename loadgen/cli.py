@@ -115,6 +115,7 @@ def _add_prompt_arguments(group: argparse._ArgumentGroup) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Replay a trace. Returns the exit code that the epilog of the parser tells."""
     try:
+        _check_writable(arguments.output, arguments.summary_json)
         trace = read_trace(arguments.trace)
         server = Server.resolve(arguments.base_url, arguments.api_key)
         return _run_loop(_replay(arguments, trace, server))
@@ -200,6 +201,13 @@ def _conclude(arguments: argparse.Namespace, summary: dict[str, Any]) -> int:
         print("octavo replay: every request failed", file=sys.stderr)
         return EXIT_SERVER_UNUSABLE
     return EXIT_VALID if summary["verdict"]["valid"] else EXIT_LOAD_INVALID
+
+
+def _check_writable(*paths: str | None) -> None:
+    """Raise ValueError now, not after the run, for a file that cannot be written."""
+    for path in map(Path, filter(None, paths)):
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise ValueError(f"{path}: cannot be written")
 
 
 def _schedule_options(arguments: argparse.Namespace, model: ServedModel) -> ScheduleOptions:

@@ -38,7 +38,7 @@ class Script:
     token_ids: bool = False
     capacity: int | None = None  # requests served at once; others wait, as in a server's queue
     max_model_len: int = 32768
-    close_idle_s: float | None = None  # close a connection so long after an answer
+    close_on_reuse: bool = False  # close a connection, unanswered, when a second request comes over it
     behaviour: str = "ok"
     misbehave_every: int = 1  # the behaviour is for every so-many-th request; others are ok
 
@@ -116,6 +116,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: MockServer) -> None:
         self._server = server
         self._data = b""
+        self._used = False
         self._reply: _Reply | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -138,6 +139,10 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, path: str, headers: dict[str, str], body: bytes, now_ns: int) -> None:
         server, script = self._server, self._server.script
+        if script.close_on_reuse and self._used:
+            self._transport.close()
+            return
+        self._used = True
         if path == "/v1/models":
             card = {"id": "mock", "object": "model", "max_model_len": script.max_model_len}
             self._json(200, {"object": "list", "data": [card]})
@@ -239,8 +244,6 @@ class _Reply:
         self._flush()
         self._write(b"0\r\n\r\n")
         self.end()
-        if self._script.close_idle_s is not None:
-            self._loop.call_later(self._script.close_idle_s, self._transport.close)
 
     def _ending(self) -> dict[str, Any]:
         return {"index": 0, "finish_reason": "length", **({"delta": {}} if self._chat else {"text": ""})}

@@ -1,0 +1,28 @@
+"""The load generator stands on its own and starts at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+BANNED = ["torch", "transformers", "fastapi", "pydantic", "server", "engine", "model", "kernels"]
+
+
+@pytest.mark.parametrize(
+    "module", ["loadgen.cli", "loadgen.report.cli", "loadgen.mock_server", "loadgen.__main__"]
+)
+def test_heavy_packages_are_not_imported(module: str) -> None:
+    code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert module in json.loads(out)
+    assert not {name.partition(".")[0] for name in json.loads(out)} & set(BANNED)
+
+
+def test_start_up_costs_little() -> None:
+    """CPU time, since wall time is the machine's; far above the half second that it takes."""
+    code = "import loadgen.cli, time; print(time.process_time())"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(out) < 5
