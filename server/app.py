@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -19,9 +18,13 @@ from server.delivery import Delivery
 from server.errors import install_error_handlers
 from server.middleware import InternalErrorMiddleware, RequestContextMiddleware
 from server.openapi import install_openapi
-from server.routes import chat, completions, health, models, tokenize
+from server.routes.chat import add_chat_route
+from server.routes.completions import add_completion_route
 from server.routes.debug import add_debug_routes
+from server.routes.health import add_health_routes, add_load_route, add_version_route
 from server.routes.metrics import add_metrics_route
+from server.routes.models import add_model_routes
+from server.routes.tokenize import add_token_routes
 from server.state import ServerState
 from server.text_bundle import TextBundle
 
@@ -44,7 +47,6 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
     app = FastAPI(
         title="Octavo",
         version=version("octavo"),
-        root_path=config.root_path,
         redirect_slashes=False,  # clients lose the body of a redirected POST
         docs_url=None if config.disable_docs else "/docs",
         redoc_url=None,
@@ -54,29 +56,37 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
     app.state.server = state
     install_openapi(app)
     install_error_handlers(app)
-    for routes in (completions, chat, models, tokenize, health):
-        app.include_router(routes.router)
-    error_responses: Counter[int] = Counter()
-    metrics = add_metrics_route(app, engine, config, state.model_names[0], error_responses)
-    if config.enable_debug_routes:
-        add_debug_routes(app, engine)
-    open_endpoints: set[Callable[..., Any]] = {health.health}
-    if config.public_metrics:
-        open_endpoints |= {metrics, health.get_version}
-    _wrap(app, config, open_endpoints, error_responses)
+    _wrap(app, state, _add_routes(app, state))
     return app
 
 
-def _wrap(
-    app: FastAPI,
-    config: ServerConfig,
-    open_endpoints: set[Callable[..., Any]],
-    error_responses: Counter[int],
-) -> None:
+def _add_routes(app: FastAPI, state: ServerState) -> set[Callable[..., Any]]:
+    """Returns the endpoints that need no key.
+
+    Routes are added to the app itself, not through routers, so that `AuthMiddleware` sees every endpoint.
+    """
+    config = state.config
+    add_completion_route(app, state)
+    add_chat_route(app, state)
+    add_model_routes(app, state)
+    add_token_routes(app, state)
+    add_load_route(app, state)
+    open_endpoints: set[Callable[..., Any]] = {add_health_routes(app, state)}
+    get_version = add_version_route(app, state)
+    get_metrics = add_metrics_route(app, state.engine, config, state.model_names[0], state.error_responses)
+    if config.public_metrics:
+        open_endpoints |= {get_version, get_metrics}
+    if config.enable_debug_routes:
+        add_debug_routes(app, state.engine)
+    return open_endpoints
+
+
+def _wrap(app: FastAPI, state: ServerState, open_endpoints: set[Callable[..., Any]]) -> None:
     """From the inside out: whatever is added later sees the request earlier.
 
     CORS is outside of the key check, so that preflights need no key and a browser can read a 401.
     """
+    config = state.config
     if config.api_key:
         app.add_middleware(AuthMiddleware, router=app, keys=config.api_key, open_endpoints=open_endpoints)
     app.add_middleware(InternalErrorMiddleware)
@@ -88,4 +98,6 @@ def _wrap(
         allow_headers=["*"],
         expose_headers=["x-request-id"],
     )
-    app.add_middleware(RequestContextMiddleware, error_responses=error_responses)
+    app.add_middleware(
+        RequestContextMiddleware, error_responses=state.error_responses, root_path=config.root_path
+    )

@@ -29,7 +29,7 @@ class AuthMiddleware:
     ) -> None:
         self.app = app
         self.router = router
-        self.key_digests = [_digest(key) for key in keys]
+        self.key_digests = [_digest(key.encode()) for key in keys]
         self.open_endpoints = open_endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +52,8 @@ class AuthMiddleware:
         if scheme.lower() == "bearer":
             offered.append(bearer.strip())
         found = False
-        for digest in map(_digest, offered):
+        for key in offered:
+            digest = _digest(key.encode("latin-1"))  # the bytes as they came
             for key_digest in self.key_digests:
                 found |= hmac.compare_digest(digest, key_digest)
         return found
@@ -65,5 +66,5 @@ class AuthMiddleware:
         return False
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -21,19 +21,23 @@ ACCEPTED_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class RequestContextMiddleware:
     """Outermost. Puts `arrived_ns` (monotonic) and `request_id` in the scope's state; answers with the id.
 
-    Counts error responses by their status in `error_responses`.
+    Counts error responses by their status in `error_responses`. `root_path` is where a proxy serves the
+    application; routes match with it and without.
 
     The id is a label for people: the caller's if it is short and plain, else a new one. It is never a key.
     """
 
-    def __init__(self, app: ASGIApp, *, error_responses: Counter[int]) -> None:
+    def __init__(self, app: ASGIApp, *, error_responses: Counter[int], root_path: str) -> None:
         self.app = app
         self.error_responses = error_responses
+        self.root_path = root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if self.root_path:
+            scope["root_path"] = self.root_path
         state = scope.setdefault("state", {})
         state["arrived_ns"] = time.monotonic_ns()
         request_id = Headers(scope=scope).get("x-request-id", "")

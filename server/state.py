@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
 from typing import TypeVar
-
-from starlette.requests import Request
 
 from engine.handle import EngineHandle
 from server.config import ServerConfig
@@ -33,12 +32,8 @@ class ServerState:
     executor: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="octavo-text")
     )
+    error_responses: Counter[int] = field(default_factory=Counter)  # by status
     _delivery: Delivery | None = None
-
-    @classmethod
-    def of(cls, request: Request) -> ServerState:
-        state: ServerState = request.app.state.server
-        return state
 
     @property
     def delivery(self) -> Delivery:

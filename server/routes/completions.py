@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from server.openapi import json_body
 from server.prepare import prepare_completion
 from server.protocol.completions import CompletionRequest
 from server.routes.generate import generate
+from server.state import ServerState
 
-router = APIRouter(tags=["generation"])
 
-
-@router.post("/v1/completions", openapi_extra=json_body(CompletionRequest))
-async def create_completion(request: Request) -> Response:
-    """Continue one or more prompts, streamed with `stream: true`."""
-    return await generate(request, CompletionRequest, prepare_completion)
+def add_completion_route(app: FastAPI, state: ServerState) -> None:
+    @app.post("/v1/completions", tags=["generation"], openapi_extra=json_body(CompletionRequest))
+    async def create_completion(request: Request) -> Response:
+        """Continue one or more prompts, streamed with `stream: true`."""
+        return await generate(request, state, CompletionRequest, prepare_completion)

@@ -25,10 +25,12 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 async def generate(
-    request: Request, model: type[BodyT], prepare: Callable[[BodyT, ServerState, int], Generation]
+    request: Request,
+    state: ServerState,
+    model: type[BodyT],
+    prepare: Callable[[BodyT, ServerState, int], Generation],
 ) -> Response:
     """Everything that can be refused is refused before the response starts, the engine's queue included."""
-    state = ServerState.of(request)
     body = await read_body(request, model, state.config.max_request_bytes)
     generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
     if body.stream:

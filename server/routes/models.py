@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import FastAPI
 from starlette.responses import Response
 
 from server.routes.generate import json_response
 from server.state import ServerState
 
-router = APIRouter(tags=["models"])
 
+def add_model_routes(app: FastAPI, state: ServerState) -> None:
+    @app.get("/v1/models", tags=["models"])
+    @app.get("/v1/models/", include_in_schema=False)
+    async def list_models() -> Response:
+        """All names under which the model is served."""
+        cards = [_model_card(state, name) for name in state.model_names]
+        return json_response({"object": "list", "data": cards})
 
-@router.get("/v1/models")
-async def list_models(request: Request) -> Response:
-    """All names under which the model is served."""
-    state = ServerState.of(request)
-    cards = [_model_card(state, name) for name in state.model_names]
-    return json_response({"object": "list", "data": cards})
-
-
-@router.get("/v1/models/{model_id:path}")
-async def get_model(request: Request, model_id: str) -> Response:
-    """One model; its id may contain slashes."""
-    state = ServerState.of(request)
-    return json_response(_model_card(state, state.resolve_model(model_id)))
+    @app.get("/v1/models/{model_id:path}", tags=["models"])
+    async def get_model(model_id: str) -> Response:
+        """One model; its id may contain slashes."""
+        return json_response(_model_card(state, state.resolve_model(model_id)))
 
 
 def _model_card(state: ServerState, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from server.body import read_body
@@ -16,29 +16,25 @@ from server.routes.generate import json_response
 from server.state import ServerState
 from server.tokenizing import check_token_ids, tokenize
 
-router = APIRouter(tags=["tokens"])
 
+def add_token_routes(app: FastAPI, state: ServerState) -> None:
+    @app.post("/tokenize", tags=["tokens"], openapi_extra=json_body(TokenizeRequest))
+    async def create_tokens(request: Request) -> Response:
+        """Token ids as generation would see them; for a list of texts, `count` and `tokens` are lists too."""
+        body = await read_body(request, TokenizeRequest, state.config.max_request_bytes)
+        state.resolve_model(body.model)
+        return json_response(await state.in_thread(lambda: _tokenize(body, state)))
 
-@router.post("/tokenize", openapi_extra=json_body(TokenizeRequest))
-async def create_tokens(request: Request) -> Response:
-    """Token ids as generation would see them; for a list of texts, `count` and `tokens` are lists too."""
-    state = ServerState.of(request)
-    body = await read_body(request, TokenizeRequest, state.config.max_request_bytes)
-    state.resolve_model(body.model)
-    return json_response(await state.in_thread(lambda: _tokenize(body, state)))
-
-
-@router.post("/detokenize", openapi_extra=json_body(DetokenizeRequest))
-async def create_text(request: Request) -> Response:
-    """The text of token ids, special tokens included."""
-    state = ServerState.of(request)
-    body = await read_body(request, DetokenizeRequest, state.config.max_request_bytes)
-    state.resolve_model(body.model)
-    if body.tokens:
-        check_token_ids(body.tokens, state.engine.model_config.vocab_size, "tokens")
-    tokenizer = state.text.tokenizer
-    text = await state.in_thread(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
-    return json_response({"prompt": text})
+    @app.post("/detokenize", tags=["tokens"], openapi_extra=json_body(DetokenizeRequest))
+    async def create_text(request: Request) -> Response:
+        """The text of token ids, special tokens included."""
+        body = await read_body(request, DetokenizeRequest, state.config.max_request_bytes)
+        state.resolve_model(body.model)
+        if body.tokens:
+            check_token_ids(body.tokens, state.engine.model_config.vocab_size, "tokens")
+        tokenizer = state.text.tokenizer
+        text = await state.in_thread(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
+        return json_response({"prompt": text})
 
 
 def _tokenize(body: TokenizeRequest, state: ServerState) -> dict[str, Any]:

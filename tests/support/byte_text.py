@@ -13,13 +13,14 @@ BOS, EOS, END_OF_TURN = "<s>", "</s>", "<|end|>"
 
 CHAT_TEMPLATE = """{{ bos_token }}
 {%- for message in messages %}
-{%- if message.role == 'system' and not loop.first %}{{ raise_exception('system must come first') }}{% endif %}
+{%- if message.role == 'system' and not loop.first %}
+{{- raise_exception('system must come first') }}{% endif %}
 [{{ message.role }}]{{ message.content }}{% endfor %}
 {%- if add_generation_prompt %}[assistant]{% endif %}"""
 
 
 def byte_tokenizer() -> Tokenizer:
-    """Ids 0 to 255 are bytes in the order of GPT-2's alphabet, then BOS (added to texts), EOS, end of turn."""
+    """Ids 0 to 255 are bytes by GPT-2's alphabet; then BOS (added to texts), EOS, end of turn."""
     vocabulary = {token: i for i, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -15,7 +15,7 @@ from engine.request import NO_TOKEN, FinishReason, Request, StepOutput, TokenLog
 from model.config import ModelConfig
 
 Script = Callable[[Request, int], Sequence[int]]
-"""Request and index of the choice -> the tokens of that choice, an EOS among them or not; repeated for ever."""
+"""Request and index of the choice -> the tokens of that choice, with an EOS or without; repeated for ever."""
 
 PROMPT_LOGPROB = -0.25
 
