@@ -39,8 +39,8 @@ class StopStringMatcher:
         After a find the text is complete and the matcher is done. With `search` false, for the tokens before
         `min_tokens`, no match may end within `text`, but one may begin in it.
         """
-        if not text:
-            return "", None
+        if not self._held and self._first_characters.isdisjoint(text):
+            return text, None  # most pushes: nothing here begins a stop string
         buffer = self._held + text
         growing = self._growing_start(buffer)
         if search:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from model.text.stop_strings import StopStringMatcher
 
-EXAMPLES = settings(deadline=None, max_examples=300, derandomize=True)
+EXAMPLES = settings(deadline=None, max_examples=200, derandomize=True)
 
 STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=3)
 CHUNKS = st.lists(st.text("abc", max_size=4), max_size=8)
