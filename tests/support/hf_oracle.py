@@ -37,12 +37,11 @@ def hf_model_from_embedded() -> Any:
         bos_token_id=c.bos_token_id,
         eos_token_id=list(c.eos_token_ids),
     )
-    model = LlamaForCausalLM._from_config(config, dtype=torch.float32).eval()
     checkpoint = GgufCheckpoint(GgufFile(source.path), c)
-    weights = {name: checkpoint.read(name, torch.float32, torch.device("cpu")) for name in checkpoint.names()}
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    assert missing == ["lm_head.weight"] and not unexpected  # the tied head
-    model.tie_weights()
+    cpu, dtype = torch.device("cpu"), torch.float32
+    weights = {name: checkpoint.read(name, dtype, cpu) for name in checkpoint.names()}
+    # Not `load_state_dict` on a fresh model, whose random initialisation takes seconds.
+    model = LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype).eval()
     model.generation_config = GenerationConfig(
         do_sample=False, eos_token_id=list(c.eos_token_ids), pad_token_id=c.eos_token_ids[0]
     )
