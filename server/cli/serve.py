@@ -6,7 +6,9 @@ import argparse
 import json
 import shlex
 import sys
+import threading
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,22 +56,26 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
     from server.cli.progress import StartProgress
 
     progress = StartProgress()
-    progress("loading torch")
-    from engine.build import build_engine
+    progress("finding the model")
     from model.source import resolve_model
-    from server.app import create_app
-    from server.cli.process import settle_memory
-    from server.lifecycle import serve_until_stopped
     from server.text_loading import load_text_bundle
 
-    progress("finding the model")
     source = resolve_model(
         engine_config.model, engine_config.revision, with_weights=engine_config.load_format != "dummy"
     )
     progress("reading the tokenizer")
     text = load_text_bundle(source, engine_config.tokenizer, server_config)
+    progress("loading torch")
+    from engine.build import build_engine
+
+    # FastAPI takes over half a second to import, and loading weights leaves the interpreter idle for long.
+    threading.Thread(target=import_module, args=("server.app",), name="octavo-import").start()
     engine = build_engine(engine_config, progress, source)
     progress("starting the server")
+    from server.app import create_app
+    from server.cli.process import settle_memory
+    from server.lifecycle import serve_until_stopped
+
     engine.start()
     if not server_config.served_model_name:
         server_config = replace(server_config, served_model_name=(source.name,))
