@@ -40,6 +40,7 @@ class AttentionShape:
     block_size: int
     dtype: torch.dtype
     device: torch.device
+    sliding_window: int | None = None  # a row sees that many positions, its own included; None: all
 
 
 class AttentionBackend(Protocol):
