@@ -145,4 +145,5 @@ def attention_shape(
         block_size=block_size,
         dtype=dtype,
         device=device,
+        sliding_window=config.sliding_window,
     )
