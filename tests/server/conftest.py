@@ -44,7 +44,11 @@ def parrot(tokenizer: Any) -> Script:
 
 @contextmanager
 def _serve(
-    script: Script | None = None, *, engine: dict[str, Any] | None = None, **config: Any
+    script: Script | None = None,
+    *,
+    engine: dict[str, Any] | None = None,
+    send_buffer: int | None = None,
+    **config: Any,
 ) -> Iterator[Served]:
     text = byte_text_bundle()
     tokenizer = text.tokenizer
@@ -53,7 +57,7 @@ def _serve(
     )
     app = create_app(fake, text, ServerConfig(**{"served_model_name": MODEL_NAMES, **config}))
     try:
-        with live_server(app) as url, httpx.Client(base_url=url, timeout=20) as http:
+        with live_server(app, send_buffer) as url, httpx.Client(base_url=url, timeout=20) as http:
             yield Served(url, fake, http)
     finally:
         fake.shutdown()

@@ -13,9 +13,11 @@ from starlette.types import ASGIApp
 
 
 @contextmanager
-def live_server(app: ASGIApp) -> Iterator[str]:
-    """Yields the base URL. Fails if an exception left the application."""
+def live_server(app: ASGIApp, send_buffer: int | None = None) -> Iterator[str]:
+    """Yields the base URL. A small `send_buffer` (bytes) makes a client that does not read felt soon."""
     sock = socket.create_server(("127.0.0.1", 0))
+    if send_buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # accepted sockets inherit it
     config = uvicorn.Config(
         app,
         http="httptools",
