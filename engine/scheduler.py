@@ -185,8 +185,6 @@ class Scheduler:
         Only siblings that wait for their leader's blocks are passed by: the leader runs or stands before
         them, so their time comes, and then they are first again.
         """
-        if plan.num_preempted:
-            return  # what was freed is for those that run
         passed_by = 0
         while self._free_rows and passed_by < len(self._waiting) and self._budget(plan):
             sequence = self._waiting[passed_by]
@@ -346,7 +344,8 @@ class Scheduler:
         assert in_flight >= 0 and len(set(sequence.block_table)) == len(sequence.block_table)
         assert sequence.num_published_blocks <= len(sequence.block_hashes)
         if sequence.status is SequenceStatus.WAITING:
-            assert sequence.row == -1 and not sequence.block_table and not cached
+            assert sequence.row == -1 and not sequence.block_table
+            assert not cached and not sequence.num_published_blocks
             return
         covered = len(sequence.block_table) * self.config.block_size
         assert sequence.status is SequenceStatus.RUNNING

@@ -149,6 +149,37 @@ def test_salts_do_not_share_blocks() -> None:
     assert [request.record.num_cached_tokens for request in salted] == [0, 0, 0, 16]
 
 
+def test_salts_do_not_share_generated_blocks() -> None:
+    """The first full block of a short prompt is hashed when it has been generated, and under its salt too."""
+    one = engine()
+    mine = one.submit(prompt(2), cache_salt=b"mine", max_tokens=12, ignore_eos=True)
+    one.run()
+    history = prompt(2) + one.tokens(mine)[0]
+    cached = {}
+    for salt in (b"", b"theirs", b"mine"):
+        request = one.submit(history, cache_salt=salt, max_tokens=1)
+        one.run()
+        cached[salt] = request.record.num_cached_tokens
+    one.check_drained()
+    assert cached == {b"": 0, b"theirs": 0, b"mine": 12}
+
+
+def test_siblings_run_beside_their_leader_and_hold_up_nobody() -> None:
+    one = engine(max_num_batched_tokens=8)
+    request = one.submit(prompt(14), n=3, max_tokens=9, ignore_eos=True)
+    behind = one.submit(prompt(5, seed=1), max_tokens=1)
+    plans = [one.step() for _ in range(4)]
+    shares = [[(e.sequence.request, e.sequence.index, e.num_tokens) for e in p.chunks] for p in plans if p]
+    assert shares == [
+        [(request, 0, 8)],
+        [(request, 0, 6), (behind, 0, 2)],
+        [(behind, 0, 3)],  # the step before is not committed yet, so the prompt's blocks are not there
+        [(request, 1, 2), (request, 2, 2)],
+    ]
+    one.run()
+    one.check_drained()
+
+
 @pytest.mark.parametrize("caching", [True, False])
 def test_siblings_share_the_prompt(caching: bool) -> None:
     """They wait until the first one's blocks are there; others behind them need not wait."""
@@ -257,6 +288,26 @@ def test_abort_at_any_moment() -> None:
     one.run()
     one.check_drained()
     assert one.tokens(after)[0]
+
+
+def test_no_admission_while_tokens_are_in_flight() -> None:
+    """A preempted sequence first gets what launched steps sample for it, however much room there is."""
+    one = engine(num_blocks=16)
+    older = one.submit(prompt(31), ignore_eos=True)
+    newer = one.submit(prompt(27, seed=1), ignore_eos=True)
+    plans = [one.scheduler.schedule() for _ in range(3)]
+    assert [len(plan.sampled) for plan in plans if plan] == [2, 2, 1]
+    assert newer.record.num_preemptions == 1
+    one.abort(older.request_id)
+    assert one.scheduler.schedule() is None
+    for plan, tokens in zip(plans, ([5, 6], [7, 8], [9]), strict=True):
+        assert plan is not None
+        published = [(s.request, token) for s, token, _ in one.scheduler.commit(plan, tokens)]
+        assert published == [(newer, token) for token in tokens[1:]]
+        one.scheduler.check()
+    resumed = one.scheduler.schedule()
+    assert resumed is not None and [chunk[2:] for chunk in resumed.chunks] == [(0, 29, True)]
+    assert resumed.chunks[0].sequence.token_ids[27:] == [6, 8, PENDING_TOKEN]
 
 
 def drive(
