@@ -1,4 +1,4 @@
-"""`octavo replay TRACE`: the flags, the order of the steps, and the exit code."""
+"""`octavo replay TRACE`: the order of the steps, and the exit code."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from loadgen.arguments import add_arguments
 from loadgen.client import ConnectionPool, Server
 from loadgen.measure import RequestResult
 from loadgen.preflight import RequestFactory, ServedModel, ServerUnusableError, served_model, warm_up
@@ -28,88 +29,10 @@ from loadgen.schedule import Schedule, ScheduleOptions, build_schedule, ideal_hi
 from loadgen.summary import summarize
 from loadgen.traces import Trace, TraceError, read_trace
 
+__all__ = ["add_arguments", "run"]
+
 EXIT_VALID, EXIT_USAGE, EXIT_LOAD_INVALID, EXIT_SERVER_UNUSABLE, EXIT_INTERRUPTED = 0, 1, 3, 4, 130
-IDLE_CONNECTIONS = 32  # opened before the start
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Send a recorded trace to a server at its recorded times and measure the answers."
-    parser.epilog = "exit code: 0 valid, 1 usage, 3 the load was not the load asked for, 4 server unusable"
-    parser.add_argument("trace", metavar="TRACE", help="a Mooncake JSONL or Azure CSV trace")
-    _add_server_arguments(parser.add_argument_group("server"))
-    _add_load_arguments(parser.add_argument_group("load"))
-    _add_prompt_arguments(parser.add_argument_group("prompts"))
-    out = parser.add_argument_group("output")
-    out.add_argument("--output", metavar="FILE", help="write a JSON line per request, as requests end")
-    out.add_argument("--summary-json", metavar="FILE", help="write the summary as JSON")
-    out.add_argument(
-        "--lag-limits",
-        type=_lag_limits,
-        default="0.2,2,20",
-        metavar="P50,P99,MAX",
-        help="lag in ms above which the load is invalid (default: %(default)s)",
-    )
-
-
-def _add_server_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--base-url", default="http://127.0.0.1:8000", help="(default: %(default)s)")
-    group.add_argument("--model", help="default: the first of /v1/models")
-    group.add_argument("--api-key", help="sent as a bearer token")
-    group.add_argument(
-        "--timeout",
-        type=_positive_float,
-        default=600.0,
-        metavar="S",
-        help="of a request (default: %(default)s)",
-    )
-
-
-def _add_load_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--time-scale", type=_positive_float, default=1.0, metavar="X",
-        help="multiply arrival times; 0.5 replays twice as fast (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "--rate-scale", type=_positive_float, default=1.0, metavar="X",
-        help="thin (below 1) or superpose (above 1) at the same speed (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument("--start", type=float, default=0.0, metavar="S", help="skip so much of the trace")
-    group.add_argument("--duration", type=_positive_float, metavar="S", help="of trace time (default: all)")
-    group.add_argument("--limit", type=_positive_int, metavar="N", help="requests at most")
-    group.add_argument("--max-input-tokens", type=_positive_int, metavar="N")
-    group.add_argument("--max-output-tokens", type=_positive_int, metavar="N")
-    group.add_argument(
-        "--max-model-len", type=_positive_int, metavar="N", help="default: what the server says"
-    )
-    group.add_argument(
-        "--cap-mode", choices=("drop", "clip"), default="drop",
-        help="what to do with requests over a cap; both are counted (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "--dejitter",
-        action="store_true",
-        help="spread equal time stamps of a quantised trace (default: replay as is)",
-    )
-    group.add_argument(
-        "--max-inflight", type=_positive_int, metavar="N",
-        help="hold back requests above so many; the wait is counted and makes the load invalid",
-    )  # fmt: skip
-    group.add_argument("--warmup", type=int, default=0, metavar="N", help="unmeasured requests first")
-
-
-def _add_prompt_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--token-range", type=_token_range, default="1000:30000", metavar="LOW:HIGH",
-        help="token ids of prompts (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument("--vocab-size", type=_positive_int, metavar="N", help="for a vocabulary below 30000")
-    group.add_argument("--temperature", type=float, default=0.0, help="(default: %(default)s)")
-    group.add_argument("--seed", type=int, default=0, help="of arrivals and prompts (default: %(default)s)")
-    group.add_argument(
-        "--nonce", type=int, metavar="N",
-        help="mixed into every prompt (default: random, so that no run finds the last one's prompts cached, "
-        "but 0 for traces with prefix ids)",
-    )  # fmt: skip
+SPARE_CONNECTIONS = 32  # kept open ahead of need, so that requests of a burst need not wait for one
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -126,12 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"octavo replay: {arguments.base_url}: {error}", file=sys.stderr)
         return EXIT_SERVER_UNUSABLE
     except OSError as error:
-        print(f"octavo replay: {error}", file=sys.stderr)
+        print(f"octavo replay: {arguments.base_url}: {error}", file=sys.stderr)
         return EXIT_SERVER_UNUSABLE
+    except KeyboardInterrupt:  # before the first request; later ones end in a report
+        return EXIT_INTERRUPTED
 
 
 async def _replay(arguments: argparse.Namespace, trace: Trace, server: Server) -> int:
-    pool = ConnectionPool(server)
+    pool = ConnectionPool(server, min(SPARE_CONNECTIONS, arguments.max_inflight or SPARE_CONNECTIONS))
     model = await served_model(pool, server, arguments.model)
     schedule = build_schedule(trace, _schedule_options(arguments, model))
     nonce = _nonce(arguments, trace)
@@ -149,7 +74,7 @@ async def _replay(arguments: argparse.Namespace, trace: Trace, server: Server) -
     print(f"{len(schedule.requests)} requests over {span_s:.1f} s to {model.name}", file=sys.stderr)
     requests = [factory.prepare(request) for request in schedule.requests]
     await warm_up(pool, factory, schedule.requests[: arguments.warmup], arguments.timeout)
-    await pool.open_idle(min(len(requests), arguments.max_inflight or IDLE_CONNECTIONS, IDLE_CONNECTIONS))
+    await pool.open_spares()
     header = _run_header(arguments, trace, schedule, factory, nonce)
     log = RunLog(arguments.output, header)
     results, end = await _measured_run(arguments, pool, requests, log)
@@ -283,27 +208,3 @@ def _allow_many_connections() -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def _positive_float(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def _token_range(text: str) -> TokenRange:
-    low, _, high = text.partition(":")
-    return TokenRange(int(low), int(high))
-
-
-def _lag_limits(text: str) -> tuple[float, float, float]:
-    p50, p99, largest = (_positive_float(part) for part in text.split(","))
-    return p50, p99, largest

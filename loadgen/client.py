@@ -10,7 +10,7 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -168,19 +168,19 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class ConnectionPool:
-    """Sends exchanges over idle connections, the last used first, and opens more when none is idle."""
+    """Sends exchanges over idle connections, the last used first; `spares` are kept open ahead of need."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, spares: int = 0) -> None:
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))  # shared: each read is copied out at once
-        self.opened = 0
         self._server = server
+        self._spares = spares
         self._idle: list[Connection] = []
         self._opening: set[asyncio.Task[None]] = set()
 
-    async def open_idle(self, count: int) -> None:
-        """Open connections ahead of need. Raises OSError if the server cannot be reached."""
-        for connection in await asyncio.gather(*(self._connect() for _ in range(count))):
-            self._idle.append(connection)
+    async def open_spares(self) -> None:
+        """Open the spare connections. Raises OSError if the server cannot be reached."""
+        missing = self._spares - len(self._idle)
+        self._idle += await asyncio.gather(*(self._connect() for _ in range(missing)))
 
     def submit(self, exchange: Exchange) -> None:
         """Send now, or as soon as a new connection is open. `exchange.done` is called when it ends."""
@@ -189,8 +189,11 @@ class ConnectionPool:
             connection = self._idle.pop()
             if connection.usable:
                 connection.send(exchange)
-                return
-        self.open_for(exchange)
+                break
+        else:
+            self.open_for(exchange)
+        if len(self._idle) + len(self._opening) < self._spares:
+            self._start(self._open_spare())
 
     async def fetch(self, payload: Sequence[bytes], timeout_s: float) -> Exchange:
         """Send one request and wait for its end; a failure is in the exchange, not raised."""
@@ -213,7 +216,10 @@ class ConnectionPool:
             _end(exchange, time.monotonic_ns())
 
     def open_for(self, exchange: Exchange) -> None:
-        task = asyncio.get_running_loop().create_task(self._connect_and_send(exchange))
+        self._start(self._connect_and_send(exchange))
+
+    def _start(self, opening: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(opening)
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
@@ -238,8 +244,11 @@ class ConnectionPool:
         if self._server.tls is not None:
             tls = {"ssl": self._server.tls, "server_hostname": urlsplit(f"//{self._server.host}").hostname}
         _, connection = await loop.create_connection(lambda: Connection(self), *self._server.address, **tls)
-        self.opened += 1
         return connection
+
+    async def _open_spare(self) -> None:
+        with contextlib.suppress(OSError):  # if the server is gone, the next request will tell
+            self._idle.append(await self._connect())
 
     async def _connect_and_send(self, exchange: Exchange) -> None:
         begun_ns = time.monotonic_ns()

@@ -15,7 +15,7 @@ class ResponseReader:
 
     __slots__ = (
         "_chunk_left", "_chunked", "_head", "_length_left", "_rest", "first_byte_ns", "headers", "headers_ns",
-        "keep_alive", "last_read_ns", "part_times_ns", "parts", "status",
+        "keep_alive", "part_times_ns", "parts", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -24,7 +24,6 @@ class ResponseReader:
         self.keep_alive = True
         self.first_byte_ns = 0  # times are those given to `feed`; 0 means not yet
         self.headers_ns = 0
-        self.last_read_ns = 0
         self.parts: list[bytes] = []  # the body, in order
         self.part_times_ns: list[int] = []  # when each part was read
         self._head = b""
@@ -35,7 +34,6 @@ class ResponseReader:
 
     def feed(self, data: bytes, now_ns: int) -> bool:
         """Take what one read gave. Returns True once the response is complete. Raises HttpError."""
-        self.last_read_ns = now_ns
         if not self.headers_ns:
             self.first_byte_ns = self.first_byte_ns or now_ns
             body = self._feed_head(data, now_ns)

@@ -104,13 +104,6 @@ class PromptBuilder:
         tokens[0] = self._range.low + (slot + key) % self._range.size
         return tokens
 
-    def token_ids(self, request: ScheduledRequest) -> list[int]:
-        """The request's prompt as numbers; its length is exactly `request.input_tokens`."""
-        ids: list[int] = []
-        for block_id, length in self._blocks(request):
-            ids += self.tokens(request.copy, block_id, length).tolist()
-        return ids
-
     def fragments(self, request: ScheduledRequest) -> list[bytes]:
         """The prompt's ids as comma-separated decimal text, in pieces to be joined by commas."""
         return [self._fragment(request.copy, block_id, length) for block_id, length in self._blocks(request)]

@@ -98,7 +98,11 @@ def _token_lines(tokens: dict[str, Any]) -> list[str]:
     lines += [f"  {count} {what}" for what, count in wrong.items() if count]
     if tokens["cache_hit_rate"] is not None:
         ideal = tokens["ideal_cache_hit_rate"]
-        beside = "the trace shares no prefix" if ideal is None else f"an unlimited cache: {ideal:.1%}"
+        beside = (
+            "the trace shares no prefix, so this should be 0"
+            if ideal is None
+            else f"an unlimited cache: {ideal:.1%}"
+        )
         lines.append(f"  cached   {tokens['cache_hit_rate']:.1%} of prompt tokens ({beside})")
     return lines
 
