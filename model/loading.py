@@ -42,6 +42,8 @@ def load_model(
         fill_with_dummy_weights(decoder, seed, progress)
     else:
         fill_decoder(decoder, _open_checkpoint(source, config, load_format), progress)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # up to a gigabyte of temporaries, which the KV pool can use
     return decoder
 
 
