@@ -127,9 +127,7 @@ class EngineLoop:
                 output.prompt_logprobs[sequence_id] = scores
             if finish_reason is not None:
                 self._ended(sequence, finish_reason)
-        if output.sequence_ids:
-            for publish in self.on_step:
-                publish(output)
+        self._tell(output)
         if step.entry is not None:
             step.entry.num_generated = num_generated
             step.entry.collected_at_ns = collected_at_ns
@@ -153,6 +151,15 @@ class EngineLoop:
         )
 
     def _abort_all(self) -> None:
+        """End what is left, and tell the front end, whose streams are still open."""
+        output = StepOutput(-1, time.monotonic_ns())
         for request_id in self._scheduler.request_ids:
             for sequence in self._scheduler.abort(request_id):
+                output.add(sequence.sequence_id, NO_TOKEN, FinishReason.ABORT)
                 self._ended(sequence, FinishReason.ABORT)
+        self._tell(output)
+
+    def _tell(self, output: StepOutput) -> None:
+        if output.sequence_ids:
+            for publish in self.on_step:
+                publish(output)

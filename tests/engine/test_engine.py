@@ -16,7 +16,7 @@ from engine.handle import EngineUnavailableError, PromptTooLongError, QueueFullE
 from engine.plan import StepPlan
 from engine.record import EngineCounters, RecentRequests, RequestRecord
 from engine.recorder import Recorder
-from engine.request import Request, StepOutput
+from engine.request import NO_TOKEN, Request, StepOutput
 from engine.runner.model_runner import StepResult
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
@@ -126,7 +126,7 @@ def test_what_can_never_fit_is_refused_at_the_door(make_rig: Callable[..., Rig])
         with pytest.raises(PromptTooLongError, match=f"{length} tokens"):
             rig.submit("long", length, max_tokens)
     exact = rig.submit("exact", 64, 0)
-    assert rig.take_until_end(exact) == [-1]
+    assert rig.take_until_end(exact) == [NO_TOKEN]
     assert rig.take_until_end(rig.submit("fits", 63, None)) == [7]
 
 
@@ -203,4 +203,5 @@ def test_shutdown_ends_what_still_runs_as_aborted(make_rig: Callable[..., Rig]) 
     threading.Timer(0.1, rig.runner.may_run.set).start()
     rig.engine.shutdown()
     assert request.record.finish_reasons == ["abort"]
+    assert rig.take_until_end(request)[-1] == NO_TOKEN  # its stream is told
     assert rig.engine.stats().num_running == 0
