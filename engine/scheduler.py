@@ -61,7 +61,8 @@ class Scheduler:
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._free_rows = list(range(config.max_num_seqs - 1, -1, -1))
-        self._sequences: dict[int, Sequence] = {}  # those not finished, by id
+        self._sequences: dict[int, Sequence] = {}  # those that have not ended, by id
+        self._siblings: dict[str, list[Sequence]] = {}  # likewise, by request id
         self._arrivals = itertools.count()
         self._num_steps = 0
 
@@ -76,7 +77,7 @@ class Scheduler:
     @property
     def request_ids(self) -> list[str]:
         """Of the requests that have not ended, each once."""
-        return list({sequence.request.request_id: None for sequence in self._sequences.values()})
+        return list(self._siblings)
 
     @property
     def has_work(self) -> bool:
@@ -111,6 +112,7 @@ class Scheduler:
             if not self.config.enable_prefix_caching:
                 self._make_private(sequence)
             self._sequences[sequence.sequence_id] = sequence
+            self._siblings.setdefault(request.request_id, []).append(sequence)
             insort(self._waiting, sequence, key=_order)
         return sequences
 
@@ -124,7 +126,7 @@ class Scheduler:
 
     def abort(self, request_id: str) -> list[Sequence]:
         """Drop what is left of a request, wherever it is. An unknown id gives an empty list."""
-        sequences = [s for s in self._sequences.values() if s.request.request_id == request_id]
+        sequences = list(self._siblings.get(request_id, ()))
         for sequence in sequences:
             self._finish(sequence)
         return sequences
@@ -141,15 +143,17 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """Plan the next step; None if nothing can run, perhaps only until a step in flight is committed."""
         plan = StepPlan(self._num_steps)
+        budget = self.config.max_num_batched_tokens
         for stages in self._policy.passes:
             for stage in stages:
-                self._stages[stage](plan)
+                budget = self._stages[stage](plan, budget)
             if plan.decodes or plan.chunks:
                 self._num_steps += 1
                 return plan
         return None
 
-    def _plan_decodes(self, plan: StepPlan) -> None:
+    def _plan_decodes(self, plan: StepPlan, budget: int) -> int:
+        """Each stage takes the number of tokens that the step may still compute, and returns what is left."""
         block_size = self.config.block_size
         decodes = plan.decodes
         for sequence in self._running:  # preemption shortens this list from its end, ahead of the iteration
@@ -162,6 +166,7 @@ class Scheduler:
             sequence.num_scheduled_tokens += 1
             sequence.token_ids.append(PENDING_TOKEN)
             decodes.append(_scheduled((sequence, sequence.row, position, 1, True)))
+        return budget - len(decodes)
 
     def _grow(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Give it one more block; False if it had to be preempted itself."""
@@ -174,35 +179,38 @@ class Scheduler:
         sequence.block_table.append(self.block_manager.allocate())
         return True
 
-    def _plan_chunks(self, plan: StepPlan) -> None:
+    def _plan_chunks(self, plan: StepPlan, budget: int) -> int:
         for sequence in self._running:
-            if sequence.num_cached_tokens < sequence.num_prefill_tokens:
-                self._plan_chunk(sequence, plan)
+            if budget and sequence.num_cached_tokens < sequence.num_prefill_tokens:
+                budget -= self._plan_chunk(sequence, plan, budget)
+        return budget
 
-    def _plan_admissions(self, plan: StepPlan) -> None:
+    def _plan_admissions(self, plan: StepPlan, budget: int) -> int:
         """Admit from the head of the queue while rows, blocks and budget last.
 
         Only siblings that wait for their leader's blocks are passed by: the leader runs or stands before
         them, so their time comes, and then they are first again.
         """
         passed_by = 0
-        while self._free_rows and passed_by < len(self._waiting) and self._budget(plan):
+        while budget and self._free_rows and passed_by < len(self._waiting):
             sequence = self._waiting[passed_by]
             if sequence.waits_for_leader:
                 passed_by += 1
                 continue
             if sequence.num_scheduled_tokens or not self._allocate(sequence):
-                return
+                break
             del self._waiting[passed_by]
             insort(self._running, sequence, key=_order)
             sequence.status = SequenceStatus.RUNNING
             sequence.row = self._free_rows.pop()
-            self._plan_chunk(sequence, plan)
+            budget -= self._plan_chunk(sequence, plan, budget)
+        return budget
 
     def _allocate(self, sequence: Sequence) -> bool:
         """Blocks for all its tokens, cached ones shared; False, and nothing done, if they do not fit.
 
-        Beside running sequences some blocks must stay free for these to grow. Alone, any prompt fits.
+        Beside running sequences one block and a hundredth of all must stay free, so that these can grow a
+        while before the newcomer would be preempted. Alone, any prompt fits.
         """
         blocks = self.block_manager
         num_tokens = sequence.num_tokens
@@ -230,20 +238,17 @@ class Scheduler:
             return []
         return sequence.block_hashes[: (sequence.num_tokens - 1) // self.config.block_size]
 
-    def _plan_chunk(self, sequence: Sequence, plan: StepPlan) -> None:
+    def _plan_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
+        """Plan as much of a prompt as the budget allows; how many tokens that is."""
         start = sequence.num_cached_tokens
-        num_tokens = min(sequence.num_prefill_tokens - start, self._budget(plan))
-        if not num_tokens:
-            return
+        num_tokens = min(sequence.num_prefill_tokens - start, budget)
         samples = start + num_tokens == sequence.num_prefill_tokens and sequence.max_tokens > 0
         sequence.num_cached_tokens += num_tokens
         sequence.num_scheduled_tokens += num_tokens
         if samples:
             sequence.token_ids.append(PENDING_TOKEN)
         plan.chunks.append(ScheduledSequence(sequence, sequence.row, start, num_tokens, samples))
-
-    def _budget(self, plan: StepPlan) -> int:
-        return self.config.max_num_batched_tokens - plan.num_tokens
+        return num_tokens
 
     def commit(self, plan: StepPlan, tokens: list[int]) -> list[Committed]:
         """Settle a step: `tokens` are in the order of `plan.sampled`. Steps are committed in order."""
@@ -303,11 +308,16 @@ class Scheduler:
         insort(self._waiting, sequence, key=_order)
 
     def _finish(self, sequence: Sequence) -> None:
+        """Ended: what later steps sample for it is dropped."""
         self._remove(sequence)
         sequence.status = SequenceStatus.FINISHED
         sequence.num_scheduled_tokens = 0
         del sequence.token_ids[sequence.num_tokens - sequence.num_pending_tokens :]
         del self._sequences[sequence.sequence_id]
+        siblings = self._siblings[sequence.request.request_id]
+        siblings.remove(sequence)
+        if not siblings:
+            del self._siblings[sequence.request.request_id]
 
     def _remove(self, sequence: Sequence) -> None:
         """Out of its queue; its row and blocks, if any, are free."""
@@ -331,6 +341,7 @@ class Scheduler:
         assert sorted(running, key=_order) == running and sorted(waiting, key=_order) == waiting
         assert {s.sequence_id: s for s in running + waiting} == self._sequences, "a sequence is lost"
         assert len(running) + len(waiting) == len(self._sequences), "a sequence stands in two queues"
+        assert sum(map(len, self._siblings.values())) == len(self._sequences), "an ended sequence is kept"
         rows = [sequence.row for sequence in running] + self._free_rows
         assert sorted(rows) == list(range(self.config.max_num_seqs)), "a row is lost or given twice"
         tables = Counter(block for sequence in running for block in sequence.block_table)
