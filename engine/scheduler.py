@@ -303,7 +303,6 @@ class Scheduler:
         """Back to waiting without blocks; it will recompute all its tokens, those in flight included."""
         self._remove(sequence)
         sequence.status = SequenceStatus.WAITING
-        sequence.num_preemptions += 1
         sequence.request.record.num_preemptions += 1
         insort(self._waiting, sequence, key=_order)
 

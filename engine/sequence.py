@@ -38,7 +38,6 @@ class Sequence:
         "max_tokens",
         "num_admissions",
         "num_cached_tokens",
-        "num_preemptions",
         "num_prefill_tokens",
         "num_prompt_tokens",
         "num_published_blocks",
@@ -70,7 +69,6 @@ class Sequence:
         self.num_cached_tokens = 0
         self.num_scheduled_tokens = 0
         self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
-        self.num_preemptions = 0
         self.max_tokens = max_tokens
         self.max_length = self.num_prompt_tokens + max_tokens
         self.stop_ids: frozenset[int] = frozenset()  # token ids that end it
