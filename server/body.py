@@ -15,6 +15,9 @@ from server.protocol.unsupported import refuse_unsupported
 BodyT = TypeVar("BodyT", bound=RequestBody)
 PathPart = str | int
 
+MAX_DIAGNOSED_BYTES = 2**20
+"""Larger bodies that do not parse are not parsed again to tell why: that would hold up the event loop."""
+
 
 async def read_body(request: Request, model: type[BodyT], max_bytes: int) -> BodyT:
     """The request's body as `model`. Raises `APIError` for whatever is wrong with it."""
@@ -69,7 +72,7 @@ def format_path(path: tuple[PathPart, ...]) -> str:
 
 def _find_lone_surrogate(raw: bytes) -> APIError | None:
     """Tells text that no tokenizer can take from other JSON errors; the strict parser reports both alike."""
-    if b"\\u" not in raw:
+    if b"\\u" not in raw or len(raw) > MAX_DIAGNOSED_BYTES:
         return None
     try:
         path = _surrogate_path(json.loads(raw), ())
@@ -83,7 +86,11 @@ def _find_lone_surrogate(raw: bytes) -> APIError | None:
 
 def _surrogate_path(value: Any, path: tuple[PathPart, ...]) -> tuple[PathPart, ...] | None:
     if isinstance(value, str):
-        return path if any("\ud800" <= char <= "\udfff" for char in value) else None
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return path
+        return None
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         found = _surrogate_path(item, (*path, key))

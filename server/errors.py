@@ -65,7 +65,7 @@ def internal_error(request_id: str) -> APIError:
     return APIError(500, message, code="internal_error", headers={"x-should-retry": "false"})
 
 
-def from_exception(error: Exception, *, prompt_param: str = "prompt") -> APIError | None:
+def from_exception(error: Exception) -> APIError | None:
     """The API's view of an error that a lower room raised; None if it is no failure that we know."""
     match error:
         case APIError():
@@ -73,7 +73,7 @@ def from_exception(error: Exception, *, prompt_param: str = "prompt") -> APIErro
         case ParameterError():
             return invalid(error.param, str(error))
         case PromptTooLongError():
-            return invalid(prompt_param, str(error), "context_length_exceeded")
+            return invalid("prompt", str(error), "context_length_exceeded")
         case QueueFullError():
             retry_after = {"Retry-After": str(max(1, round(error.retry_after_s)))}
             return APIError(429, str(error), code="queue_full", type="rate_limit_error", headers=retry_after)

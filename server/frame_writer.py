@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import Send
 
@@ -31,8 +31,8 @@ class FrameWriter:
 
     def write(self, body: bytes, *, more: bool) -> None:
         """Must not be called while blocked."""
-        coroutine = self._send({"type": "http.response.body", "body": body, "more_body": more})
-        assert isinstance(coroutine, Coroutine)
+        message = {"type": "http.response.body", "body": body, "more_body": more}
+        coroutine = cast(Coroutine[Any, Any, None], self._send(message))
         try:
             yielded = coroutine.send(None)
         except StopIteration:

@@ -157,10 +157,10 @@ class _Builder:
         tokenizer, eos_token_ids = self.state.text.tokenizer, self.state.engine.eos_token_ids
         choices: list[Choice] = []
         for prompt in self.prompts:
-            request = prompt.request
+            request, prompt_ids = prompt.request, prompt.token_ids
             for sequence_id in request.sequence_ids:
                 detokenizer = IncrementalDetokenizer(
-                    tokenizer, prompt.token_ids, skip_special_tokens=request.params.skip_special_tokens
+                    tokenizer, prompt_ids, skip_special_tokens=request.params.skip_special_tokens
                 )
                 choices.append(
                     Choice(

@@ -56,7 +56,7 @@ class ChatRequest(ChatFields):
 
     def num_logprobs(self) -> int | None:
         """`SamplingParams.logprobs`. Raises `APIError`."""
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs", "top_logprobs needs logprobs: true")
         return (self.top_logprobs or 0) if self.logprobs else None
 

@@ -9,8 +9,11 @@ import orjson
 from fastapi import Request
 from starlette.responses import Response
 
+from engine.handle import PromptTooLongError
 from server.body import read_body
 from server.collected_answer import CollectedAnswer
+from server.delivery import Answer
+from server.errors import invalid
 from server.frames import ChunkFormat
 from server.generation import Generation
 from server.protocol.common import GenerationBody
@@ -34,25 +37,35 @@ async def generate(
     body = await read_body(request, model, state.config.max_request_bytes)
     generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
     if body.stream:
-        return _stream(generation, state)
+        stream = _make_stream(generation, state)
+        _submit(stream, state)
+        return stream
     answer = CollectedAnswer(generation, state.delivery)
-    state.delivery.submit(answer)
+    _submit(answer, state)
     if not await answer.wait(request.receive):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
+    if generation.logprobs:  # much to build: not on the event loop
+        return await state.in_thread(lambda: json_response(response_object(generation, state.text.tokenizer)))
     return json_response(response_object(generation, state.text.tokenizer))
+
+
+def _submit(answer: Answer, state: ServerState) -> None:
+    try:
+        state.delivery.submit(answer)
+    except PromptTooLongError as error:
+        param = "messages" if answer.generation.kind == "chat" else "prompt"
+        raise invalid(param, str(error), "context_length_exceeded") from None
 
 
 def json_response(content: Any) -> Response:
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-def _stream(generation: Generation, state: ServerState) -> StreamAnswer:
-    answer = StreamAnswer(
+def _make_stream(generation: Generation, state: ServerState) -> StreamAnswer:
+    return StreamAnswer(
         generation,
         ChunkFormat(generation, state.text.tokenizer),
         state.delivery,
         ping_interval=state.config.sse_ping_interval,
         stuck_timeout=state.config.stuck_reader_timeout,
     )
-    state.delivery.submit(answer)
-    return answer

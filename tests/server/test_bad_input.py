@@ -233,6 +233,18 @@ def test_template_errors_keep_the_templates_words(served: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(("path", "param"), [(COMPLETIONS, "prompt"), (CHAT, "messages")])
+def test_prompt_that_can_never_fit_the_kv_pool(serve: Any, path: str, param: str) -> None:
+    with serve(engine={"max_prompt_tokens": 3}) as served:
+        body = {"prompt": "abc"} if param == "prompt" else {"messages": USER}
+        check_refused(served, path, body, TOO_LONG, param)
+
+
+def test_surrogates_in_bodies_too_large_to_diagnose(served: Any) -> None:
+    answer = post(served, COMPLETIONS, {"prompt": SURROGATE + "x" * 2_000_000})
+    assert answer.status_code == 400
+
+
 def test_context_error_tells_the_numbers(served: Any) -> None:
     body = {"prompt": [65] * 500, "max_tokens": 13}
     message = check_refused(served, COMPLETIONS, body, TOO_LONG, "max_tokens")["message"]

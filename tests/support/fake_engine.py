@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.config import EngineConfig
-from engine.handle import EngineHealth, EngineStats, EngineUnavailableError, QueueFullError
+from engine.handle import (
+    EngineHealth,
+    EngineStats,
+    EngineUnavailableError,
+    PromptTooLongError,
+    QueueFullError,
+)
 from engine.record import EngineCounters, RecentRequests
 from engine.request import NO_TOKEN, FinishReason, Request, StepOutput, TokenLogprobs
 from model.config import ModelConfig
@@ -38,6 +44,8 @@ class FakeEngine:
     max_model_len: int = 512
     block_size: int = 16
     max_queue: int = 64
+    max_prompt_tokens: int | None = None
+    """As when the KV pool is smaller than the context."""
     step_s: float = 0.0005
     tokens_per_handoff: int = 1
     """Steps that are published back to back, as when the event loop has fallen behind."""
@@ -55,7 +63,7 @@ class FakeEngine:
         self._sequences: dict[int, FakeSequence] = {}
         self._on_step: list[Callable[[StepOutput], None]] = []
         self._on_death: list[Callable[[BaseException], None]] = []
-        self._step = 0
+        self.step = 0
         self._stopped = threading.Event()
         self._health = EngineHealth(True, "ok")
         self._failing: set[str] = set()
@@ -65,6 +73,8 @@ class FakeEngine:
     def submit(self, request: Request) -> None:
         if not self._health.healthy:
             raise EngineUnavailableError(self._health.reason, f"unavailable: {self._health.reason}")
+        if self.max_prompt_tokens is not None and len(request.prompt_token_ids) > self.max_prompt_tokens:
+            raise PromptTooLongError("the prompt does not fit the KV pool")
         with self._lock:
             if len(self._sequences) >= self.max_queue:
                 raise QueueFullError("too many requests wait", 2.0)
@@ -138,7 +148,7 @@ class FakeEngine:
                 on_step(output)
 
     def _publish_for_all(self, reason: FinishReason) -> None:
-        output = StepOutput(self._step, time.monotonic_ns())
+        output = StepOutput(self.step, time.monotonic_ns())
         with self._lock:
             for sequence_id in self._sequences:
                 output.add(sequence_id, NO_TOKEN, reason)
@@ -146,8 +156,8 @@ class FakeEngine:
         self._publish(output)
 
     def _make_step(self) -> StepOutput:
-        self._step += 1
-        output = StepOutput(self._step, time.monotonic_ns())
+        self.step += 1
+        output = StepOutput(self.step, time.monotonic_ns())
         with self._lock:
             for sequence_id, sequence in list(self._sequences.items()):
                 self._advance(sequence_id, sequence, output)
