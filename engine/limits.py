@@ -9,6 +9,7 @@ import torch
 from engine.config import ConfigError, EngineConfig, SchedulerConfig
 from kernels.attention.interface import AttentionShape, kv_bytes_per_block
 from model.config import ModelConfig
+from model.rotary import num_positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def resolve_defaults(config: EngineConfig, device: torch.device) -> EngineConfig
 
 def context_limit(config: EngineConfig, model_config: ModelConfig) -> int:
     """The longest sequence that the model and the flag allow."""
-    limit = model_config.max_position_embeddings
+    limit = num_positions(model_config)
     if config.max_model_len is None:
         return limit
     if config.max_model_len > limit:

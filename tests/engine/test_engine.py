@@ -52,15 +52,19 @@ class FakeLaunch:
 
 
 class Rig:
-    def __init__(self, **options: object) -> None:
+    def __init__(self, *, held: bool = False, **options: object) -> None:
+        """`held`: no step comes to an end, and the thread waits to be started."""
         self.runner = FakeRunner()
+        if held:
+            self.runner.may_run.clear()
         self.recorder = Recorder(EngineCounters(), RecentRequests())
         config = replace(EngineConfig(pipeline_depth=2, check_invariants=True), **options)
         self.engine = Engine(config, MODEL, Scheduler(LIMITS, frozenset()), self.runner, self.recorder)
         self.steps: SimpleQueue[StepOutput] = SimpleQueue()
         self.deaths: SimpleQueue[BaseException] = SimpleQueue()
         self.engine.subscribe(self.steps.put, self.deaths.put)
-        self.engine.start()
+        if not held:
+            self.engine.start()
 
     def submit(self, name: str, length: int = 5, max_tokens: int | None = 4) -> Request:
         prompt = np.arange(length, dtype=np.int32)
@@ -85,8 +89,8 @@ class Rig:
 def make_rig() -> Iterator[Callable[..., Rig]]:
     rigs: list[Rig] = []
 
-    def make(**options: object) -> Rig:
-        rigs.append(Rig(**options))
+    def make(*, held: bool = False, **options: object) -> Rig:
+        rigs.append(Rig(held=held, **options))
         return rigs[-1]
 
     yield make
@@ -131,9 +135,9 @@ def test_what_can_never_fit_is_refused_at_the_door(make_rig: Callable[..., Rig])
 
 
 def test_the_queue_is_bounded(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(max_queue=5)
-    rig.runner.may_run.clear()
+    rig = make_rig(held=True, max_queue=5)
     accepted = [rig.submit(f"r{i}") for i in range(2)]
+    rig.engine.start()
     eventually(lambda: rig.engine.stats().num_running == 2)
     accepted += [rig.submit(f"q{i}") for i in range(5)]
     with pytest.raises(QueueFullError) as full:
@@ -146,9 +150,9 @@ def test_the_queue_is_bounded(make_rig: Callable[..., Rig]) -> None:
 
 
 def test_aborts_reach_waiting_and_running_and_free_everything(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig()
-    rig.runner.may_run.clear()
+    rig = make_rig(held=True)
     requests = [rig.submit(f"r{i}", max_tokens=40) for i in range(6)]
+    rig.engine.start()
     eventually(lambda: rig.engine.stats().num_running == 2)
     for i in (5, 0, 3):
         rig.engine.abort(f"r{i}")
