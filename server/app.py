@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from engine.handle import EngineHandle
+from engine.version import __version__
 from server.auth import AuthMiddleware
 from server.config import ServerConfig
 from server.delivery import Delivery
@@ -46,7 +46,7 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
 
     app = FastAPI(
         title="Octavo",
-        version=version("octavo"),
+        version=__version__,
         redirect_slashes=False,  # clients lose the body of a redirected POST
         docs_url=None if config.disable_docs else "/docs",
         redoc_url=None,

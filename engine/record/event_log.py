@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import orjson
 
 from engine.record.jsonl_writer import JsonlWriter
 from engine.record.request_record import RequestRecord
+from engine.version import __version__
 
 EVENT_LOG_FORMAT = "octavo-event-log/1"
 
@@ -42,7 +42,7 @@ def record_header(file_format: str, config: Mapping[str, Any] | None) -> dict[st
     """wall_clock_ns and monotonic_ns are the same moment, so wall = time + wall_clock_ns - monotonic_ns."""
     return {
         "format": file_format,
-        "octavo_version": version("octavo"),
+        "octavo_version": __version__,
         "wall_clock_ns": time.time_ns(),
         "monotonic_ns": time.monotonic_ns(),
         "config": dict(config or {}),

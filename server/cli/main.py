@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
-from importlib.metadata import version
 
 from engine.config import ConfigError
+from engine.version import __version__
 from model.config import ModelError
 
 # Each module has `add_arguments(parser)` and `run(arguments) -> exit code`.
@@ -50,7 +50,7 @@ def _top_parser() -> argparse.ArgumentParser:
         epilog="\n".join(["commands:", *lines, "", "octavo COMMAND --help tells more"]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"octavo {version('octavo')}")
+    parser.add_argument("--version", action="version", version=f"octavo {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="what to do")
     return parser
 

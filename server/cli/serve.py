@@ -9,10 +9,10 @@ import sys
 import threading
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.version import __version__
 from server.cli.flags import add_config_arguments, build_configs
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _greeting(
     if config.api_key:
         curl += ["-H", "Authorization: Bearer YOUR_KEY"]
     lines = [
-        f"Octavo {version('octavo')} serves {name} at {address_of(sock)}, ready in {seconds:.1f} s",
+        f"Octavo {__version__} serves {name} at {address_of(sock)}, ready in {seconds:.1f} s",
         f"Sampling defaults: {defaults}",
         f"Try it:\n  {shlex.join([*curl, '-d', body])}",
     ]

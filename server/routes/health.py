@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from engine.version import __version__
 from server.routes.generate import json_response
 from server.state import ServerState
 
@@ -35,7 +35,7 @@ def add_version_route(app: FastAPI, state: ServerState) -> Callable[..., Any]:
     @app.get("/version", tags=["operations"])
     async def get_version() -> Response:
         """The server's version and the model that it serves."""
-        return json_response({"version": version("octavo"), "model": state.model_names[0]})
+        return json_response({"version": __version__, "model": state.model_names[0]})
 
     return get_version
 
