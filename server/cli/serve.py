@@ -70,7 +70,7 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
 
     # FastAPI takes over half a second to import, and loading weights leaves the interpreter idle for long.
     threading.Thread(target=import_module, args=("server.app",), name="octavo-import").start()
-    engine = build_engine(engine_config, progress, source)
+    engine = build_engine(engine_config, progress, source, text.tokenizer.eos_token_ids)
     progress("starting the server")
     from server.app import create_app
     from server.cli.process import settle_memory
