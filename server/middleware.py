@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.errors import internal_error
@@ -74,6 +75,8 @@ class InternalErrorMiddleware:
 
         try:
             await self.app(scope, receive, noting_start)
+        except ClientDisconnect:  # in the middle of its request: nobody is left to answer
+            logger.debug("request %s: the client went away", scope["state"]["request_id"])
         except Exception:
             request_id = scope["state"]["request_id"]
             logger.exception("request %s failed", request_id)

@@ -66,6 +66,20 @@ def test_a_dropped_connection_aborts(serve: Any, stream: bool, paused: bool) -> 
         assert answer.json()["choices"][0]["text"] == "next"
 
 
+def test_a_connection_dropped_within_its_request_is_no_fault(served: Any, caplog: Any) -> None:
+    url = httpx.URL(served.url)
+    before = len(served.engine.submitted)
+    with caplog.at_level("DEBUG", logger="server"):
+        connection = socket.create_connection((url.host, url.port))
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(f'{head}Content-Length: 100\r\n\r\n{{"prompt"'.encode())
+        time.sleep(0.05)
+        connection.close()
+        wait_until(lambda: any("went away" in record.getMessage() for record in caplog.records))
+    assert all(record.levelname == "DEBUG" for record in caplog.records if record.name.startswith("server"))
+    assert len(served.engine.submitted) == before
+
+
 def test_finished_requests_are_not_aborted(serve: Any) -> None:
     with serve() as served:
         for stream in (True, False):
