@@ -8,7 +8,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-PLAIN_INTERVAL_S = 5.0
+PLAIN_INTERVAL_S = 10.0
 
 
 class Progress:
