@@ -16,7 +16,10 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     # The Euclidean norm reads x once and upcasts on the way: half the operators of square, mean, add, rsqrt.
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
     inverse_rms = torch.addcmul(_constant(eps, x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
-    return (x * inverse_rms).to(x.dtype).mul_(weight)
+    normed = x * inverse_rms
+    if normed.dtype != x.dtype:
+        normed = normed.to(x.dtype)
+    return normed.mul_(weight)
 
 
 def add_rms_norm(

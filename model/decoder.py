@@ -11,7 +11,6 @@ from kernels.attention.interface import AttentionBackend, AttentionShape
 from model.config import ModelConfig, ModelError
 from model.layers import DecoderLayer, RMSNorm
 from model.parallel import (
-    LoadableParameter,
     ParallelLMHead,
     Placement,
     Segment,
@@ -86,14 +85,13 @@ class Decoder(nn.Module):
             raise ModelError(f"tensor {name} has no place in {self.config.architecture}")
         parameter, shard_id = self._destinations[name]
         try:
-            parameter.weight_loader(parameter, tensor, shard_id)
+            parameter.weight_loader(parameter, tensor, shard_id)  # type: ignore[attr-defined]
         except ModelError as error:
             raise ModelError(f"tensor {name} {error}") from None
 
-    def _checkpoint_destinations(self) -> dict[str, tuple[LoadableParameter, str | None]]:
-        destinations: dict[str, tuple[LoadableParameter, str | None]] = {}
+    def _checkpoint_destinations(self) -> dict[str, tuple[nn.Parameter, str | None]]:
+        destinations: dict[str, tuple[nn.Parameter, str | None]] = {}
         for name, parameter in self.named_parameters():
-            assert isinstance(parameter, LoadableParameter)
             module = name.split(".")[-2]
             shards = [(old, shard) for old, (packed, shard) in PACKED_MODULES.items() if packed == module]
             for old, shard in shards:

@@ -49,9 +49,10 @@ class SelfAttention(nn.Module):
         self.layer = layer
         self.attention = attention
         self.head_dim = config.head_dim
-        self.num_heads = place.tp.split(config.num_heads, "num_attention_heads")
+        num_heads = place.tp.split(config.num_heads, "num_attention_heads")
         kv_rows = Segment.split_kv_heads(config.num_kv_heads, config.head_dim, place.tp)
         self.num_kv_heads = kv_rows.rows // config.head_dim
+        self.heads = (num_heads, self.num_kv_heads, self.num_kv_heads)
         q_size = config.num_heads * config.head_dim
         segments = {"q": Segment.split(q_size, place.tp, "query rows"), "k": kv_rows, "v": kv_rows}
         self.qkv_proj = ColumnParallelLinear(config.hidden_size, segments, config.qkv_bias, place)
@@ -60,14 +61,13 @@ class SelfAttention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
 
     def forward(self, hidden: torch.Tensor, rotary: RotaryRows, plan: Any) -> torch.Tensor:
-        qkv = self.qkv_proj(hidden).view(len(hidden), -1, self.head_dim)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k, v = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+        qkv = self.qkv_proj(hidden).view(-1, sum(self.heads), self.head_dim)
+        q, k, v = qkv.split_with_sizes(self.heads, dim=1)
+        if self.q_norm is None or self.k_norm is None:
+            apply_rotary(qkv[:, : -self.num_kv_heads], *rotary)  # q and k at once, in place
+        else:
             q = apply_rotary(self.q_norm.norm(q), *rotary)
             k = apply_rotary(self.k_norm.norm(k), *rotary)
-        else:
-            qk, v = qkv.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
-            q, k = apply_rotary(qk, *rotary).split((self.num_heads, self.num_kv_heads), dim=1)
         out: torch.Tensor = self.o_proj(self.attention.forward(plan, self.layer, q, k, v))
         return out
 

@@ -55,29 +55,24 @@ class Placement:
     tp: TensorParallel = field(default_factory=TensorParallel)
 
 
-WeightLoader = Callable[["LoadableParameter", torch.Tensor, str | None], None]
+WeightLoader = Callable[[nn.Parameter, torch.Tensor, str | None], None]
+"""Fills a parameter from a checkpoint tensor: `p.weight_loader(p, tensor, shard_id)`.
+
+`tensor` is whole, not sharded, of any float type and device. `shard_id` names its part of a packed parameter
+("q", "k", "v", "gate", "up") and is None otherwise. The loader copies this rank's slice; it raises
+`ModelError` with both shapes if the tensor is not the one expected.
+"""
 
 
-class LoadableParameter(nn.Parameter):
-    """A parameter that knows how to take a checkpoint tensor: `p.weight_loader(p, tensor, shard_id)`.
-
-    `tensor` is the whole, unsharded tensor, of any float type and device. `shard_id` names the tensor's part
-    of a packed parameter ("q", "k", "v", "gate", "up") and is None otherwise. The loader copies this rank's
-    slice, and raises `ModelError` with both shapes if the tensor is not the one expected.
-    """
-
-    weight_loader: WeightLoader
-
-
-def make_parameter(shape: tuple[int, ...], place: Placement, loader: WeightLoader) -> LoadableParameter:
-    """An inference-only parameter with undefined content."""
+def make_parameter(shape: tuple[int, ...], place: Placement, loader: WeightLoader) -> nn.Parameter:
+    """An inference-only parameter with undefined content, that carries its loader."""
     data = torch.empty(shape, dtype=place.dtype, device=place.device)
-    parameter = LoadableParameter(data, requires_grad=False)
-    parameter.weight_loader = loader
+    parameter = nn.Parameter(data, requires_grad=False)  # a subclass would slow each operator that reads it
+    parameter.weight_loader = loader  # type: ignore[attr-defined]
     return parameter
 
 
-def load_whole(parameter: LoadableParameter, loaded: torch.Tensor, shard_id: str | None = None) -> None:
+def load_whole(parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None = None) -> None:
     """The loader of parameters that every rank holds in full."""
     check_shape(loaded, tuple(parameter.shape))
     parameter.copy_(loaded)
@@ -132,7 +127,7 @@ class ColumnParallelLinear(nn.Module):
         self.weight = make_parameter((rows, in_features), place, self.load_segment)
         self.bias = make_parameter((rows,), place, self.load_segment) if bias else None
 
-    def load_segment(self, parameter: LoadableParameter, loaded: torch.Tensor, shard_id: str | None) -> None:
+    def load_segment(self, parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None) -> None:
         if shard_id is None or shard_id not in self.segments:
             raise ModelError(f"shard {shard_id!r} is none of {list(self.segments)}")
         segment = self.segments[shard_id]
@@ -156,7 +151,7 @@ class RowParallelLinear(nn.Module):
         self.bias = make_parameter((out_features,), place, load_whole) if bias else None
 
     def load_columns(
-        self, parameter: LoadableParameter, loaded: torch.Tensor, shard_id: str | None = None
+        self, parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None = None
     ) -> None:
         rows, columns = parameter.shape
         check_shape(loaded, (rows, self.in_features))
@@ -181,9 +176,7 @@ class VocabParallelWeight(nn.Module):
         self.first = self.tp.rank * self.rows
         self.weight = make_parameter((self.rows, hidden_size), place, self.load_rows)
 
-    def load_rows(
-        self, parameter: LoadableParameter, loaded: torch.Tensor, shard_id: str | None = None
-    ) -> None:
+    def load_rows(self, parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None = None) -> None:
         check_shape(loaded, (self.vocab_size, parameter.shape[1]))
         mine = loaded[self.first : self.first + self.rows]
         parameter[: len(mine)].copy_(mine)
