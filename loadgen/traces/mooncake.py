@@ -18,6 +18,7 @@ from loadgen.traces.records import RowError, Trace, TraceRow, positive_tokens, s
 NAME = "mooncake"
 DESCRIPTION = "Mooncake JSONL (timestamp, input_length, output_length, hash_ids)"
 COLUMNS = ("timestamp", "input_length", "output_length")
+LAST_MS = 100 * 366 * 24 * 3600 * 1000  # a century; later stamps are damaged
 BLOCK_SIZES = (512, 256, 128, 64, 32, 16)  # the first that fits the most rows wins
 
 
@@ -68,7 +69,9 @@ def _read_row(line: str) -> TraceRow:
 
 
 def _arrival_ns(milliseconds: Any) -> int:
-    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or milliseconds < 0:
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
+        raise RowError("bad_timestamp")
+    if not 0 <= milliseconds <= LAST_MS:
         raise RowError("bad_timestamp")
     return round(milliseconds * 1_000_000)
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+MAX_TOKENS = 10_000_000  # of one prompt or output; more is damage, and would not fit in memory
+
 
 class TraceError(ValueError):
     """The file as a whole cannot be replayed; the message names the file and the reason."""
@@ -38,10 +40,10 @@ class Trace:
 
 
 def positive_tokens(value: object, name: str) -> int:
-    """Read a token count. Raises RowError `bad_NAME` if it is no whole number, `zero_NAME` below 1."""
+    """Read a token count. Raises RowError `bad_NAME` if it is no plausible whole number, `zero_NAME` if 0."""
     if isinstance(value, str):
         value = int(value) if value.strip().isdecimal() else None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TOKENS:
         raise RowError(f"bad_{name}")
     if value == 0:
         raise RowError(f"zero_{name}")

@@ -49,6 +49,8 @@ def test_mooncake_drops_rows_by_name(tmp_path: Path) -> None:
         row(hash_ids=[1]),  # 600 tokens are two blocks
         row("soon", hash_ids=[1, 2]),
         row(-1, hash_ids=[1, 2]),
+        row(1e308, hash_ids=[1, 2]),
+        row(outputs=10**12, hash_ids=[1, 2]),
         row(outputs=0, hash_ids=[1, 2]),
         row(inputs=1.5, hash_ids=[1, 2]),
         row(inputs=True, hash_ids=[1, 2]),
@@ -63,14 +65,15 @@ def test_mooncake_drops_rows_by_name(tmp_path: Path) -> None:
         "not_json": 1,
         "not_an_object": 1,
         "hash_ids_mismatch": 1,
-        "bad_timestamp": 2,
+        "bad_timestamp": 3,
         "zero_output_length": 1,
+        "bad_output_length": 1,
         "bad_input_length": 2,
         "bad_hash_ids": 1,
         "session_turn": 1,
         "missing_output_length": 1,
     }
-    assert trace.rows_read == 12 + 1 == len(trace.rows) + sum(trace.dropped.values())
+    assert trace.rows_read == 15 == len(trace.rows) + sum(trace.dropped.values())
 
 
 @pytest.mark.parametrize("block_size", mooncake.BLOCK_SIZES)
