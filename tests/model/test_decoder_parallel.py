@@ -1,0 +1,62 @@
+"""Two tensor-parallel ranks, one thread each over gloo, give the logits of one rank."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from model.config import ModelError
+from model.parallel import Segment, TensorParallel
+from tests.support.decoders import Stepper, build_decoder
+from tests.support.tiny_models import make_tiny_model
+
+NUM_BLOCKS = 64
+
+
+def run_rank(hf_model: Any, tp: TensorParallel, steps: list[dict[int, list[int]]]) -> list[torch.Tensor]:
+    stepper = Stepper(build_decoder(hf_model, num_blocks=NUM_BLOCKS, tp=tp), NUM_BLOCKS)
+    return [torch.cat(list(stepper.step(work).values())) for work in steps]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "overrides", "size"),
+    [
+        ("llama", {"vocab_size": 321}, 2),  # biases everywhere, a vocabulary that does not divide
+        ("qwen3", {"num_key_value_heads": 1}, 2),  # fewer KV heads than ranks
+        ("qwen2", {}, 4),  # two KV heads for four ranks
+    ],
+)
+def test_ranks_agree_with_one_rank(architecture: str, overrides: dict[str, int], size: int) -> None:
+    hf_model, _ = make_tiny_model(architecture, **overrides)
+    steps = [{0: list(range(3, 20)), 1: [5, 7, 320]}, {0: [9], 1: [11]}, {0: [1], 1: [2, 3]}]
+    steps = [{key: [i % 320 for i in ids] for key, ids in step.items()} for step in steps]
+    expected = run_rank(hf_model, TensorParallel(), steps)
+    store = dist.HashStore()
+
+    def rank_thread(rank: int) -> list[torch.Tensor]:
+        group = dist.ProcessGroupGloo(store, rank, size)
+        return run_rank(hf_model, TensorParallel(rank, size, group), steps)
+
+    with ThreadPoolExecutor(size) as pool:
+        results = list(pool.map(rank_thread, range(size)))
+    for result in results:
+        for got, want in zip(result, expected, strict=True):
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def test_what_cannot_be_split_is_named() -> None:
+    hf_model, _ = make_tiny_model("llama")
+    with pytest.raises(ModelError, match="num_attention_heads = 4"):
+        build_decoder(hf_model, tp=TensorParallel(0, 3))
+    with pytest.raises(ModelError, match="num_key_value_heads = 2"):
+        Segment.split_kv_heads(2, 8, TensorParallel(0, 3))
+
+
+def test_replicated_kv_heads_follow_their_query_heads() -> None:
+    """8 query heads, 2 KV heads, 4 ranks: query heads 0-3 use KV head 0, and live on ranks 0 and 1."""
+    firsts = [Segment.split_kv_heads(2, 16, TensorParallel(rank, 4)).first for rank in range(4)]
+    assert firsts == [0, 0, 16, 16]
