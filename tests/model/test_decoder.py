@@ -98,3 +98,19 @@ def test_checkpoint_names_are_those_of_transformers() -> None:
         if config_of(hf_config).tie_word_embeddings:
             expected.discard("lm_head.weight")
         assert decoder.checkpoint_names() == expected
+
+
+def test_bf16_is_as_close_to_fp32_as_transformers_bf16_is() -> None:
+    """Rounding where transformers rounds keeps our error near its own."""
+    for architecture in ("smollm", "qwen3"):
+        hf_model, _ = make_tiny_model(architecture)
+        ids = torch.randint(320, (60,), generator=torch.Generator().manual_seed(2))
+        with torch.inference_mode():
+            exact = hf_model(ids.unsqueeze(0)).logits[0]
+            decoder = build_decoder(hf_model, dtype=torch.bfloat16)
+            peer = hf_model.bfloat16()(ids.unsqueeze(0)).logits[0].float()
+        stepper = Stepper(decoder, 64)
+        pieces = [ids[:50], *ids[50:].split(1)]
+        rows = torch.cat([stepper.step({0: piece.tolist()})[0] for piece in pieces])
+        assert rows.dtype == torch.float32
+        assert (rows - exact).std() < 1.3 * (peer - exact).std()
