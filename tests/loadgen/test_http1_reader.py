@@ -27,7 +27,7 @@ def feed(data: bytes, cuts: list[int]) -> ResponseReader:
     return reader
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     chunks=st.lists(st.binary(min_size=1, max_size=40), max_size=6),
     cuts=st.lists(st.integers(0, 10_000), max_size=12),
@@ -44,7 +44,7 @@ def test_chunked_bodies_survive_any_cut(
     assert reader.keep_alive and reader.status == 200
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(body=st.binary(max_size=60), cuts=st.lists(st.integers(0, 10_000), max_size=8))
 def test_bodies_with_a_length_survive_any_cut(body: bytes, cuts: list[int]) -> None:
     data = b"HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\nContent-Length: %d\r\n\r\n" % len(body) + body
