@@ -208,18 +208,15 @@ class _Builder:
         return invalid(param, message, "context_length_exceeded")
 
     def _request(self, token_ids: np.ndarray, params: SamplingParams) -> Request:
-        config = self.state.engine.engine_config
+        block_size = self.state.engine.engine_config.block_size
+        assert block_size is not None, "the engine's configuration is not resolved"
         salt = (self.body.cache_salt or "").encode()
-        hashes = []
-        if config.enable_prefix_caching:
-            assert config.block_size is not None, "the engine's configuration is not resolved"
-            hashes = hash_blocks(token_ids, config.block_size, salt)
         request_id = f"{self.response_id}-{len(self.prompts)}" if self.prompts else self.response_id
         return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
             params=params,
-            block_hashes=hashes,
+            block_hashes=hash_blocks(token_ids, block_size, salt),
             record=RequestRecord(request_id, arrived_ns=self.arrived_ns),
             n=self.n,
             priority=self.body.priority or 0,

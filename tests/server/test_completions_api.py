@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -224,6 +225,17 @@ def test_salt_changes_the_block_hashes(served: Any) -> None:
         hashes.append(tuple(served.engine.submitted[-1].block_hashes))
     assert len(hashes[0]) == 41 // served.engine.block_size
     assert len(set(hashes)) == 3
+
+
+def test_prompts_are_hashed_whether_prefixes_are_shared_or_not(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine finds what a preempted sequence has left behind by these hashes, too."""
+    config = replace(served.engine.engine_config, enable_prefix_caching=False)
+    monkeypatch.setattr(served.engine, "engine_config", config)
+    complete(served, prompt="x" * 40)
+    request = served.engine.submitted[-1]
+    assert len(request.block_hashes) == len(request.prompt_token_ids) // config.block_size > 0
 
 
 def test_cached_tokens_are_reported(serve: Any) -> None:
