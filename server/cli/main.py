@@ -14,6 +14,7 @@ from model.config import ModelError
 COMMANDS = {
     "serve": ("server.cli.serve", "serve a model over the OpenAI HTTP API"),
     "replay": ("loadgen.cli", "send a recorded trace to a server and measure it"),
+    "report": ("loadgen.report.cli", "show the figures and charts of a replay from its log"),
     "bench": ("engine.bench", "measure offline generation, without a server"),
     "trace": ("server.cli.trace", "turn event and step logs into a Chrome trace for Perfetto"),
 }

@@ -182,7 +182,9 @@ def test_config_errors_of_the_class_itself_name_the_flag() -> None:
         ServerConfig(max_n=0)
 
 
-@pytest.mark.parametrize("argv", ["--help", "--version", "serve --help", "replay --help", "trace --help"])
+@pytest.mark.parametrize(
+    "argv", ["--help", "--version", "serve --help", "replay --help", "report --help", "trace --help"]
+)
 def test_help_imports_nothing_heavy(argv: str) -> None:
     script = f"""
 import sys
