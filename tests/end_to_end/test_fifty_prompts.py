@@ -1,0 +1,61 @@
+"""Greedy text of the embedded model in fp32 equals transformers', alone and 32 at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from engine import LLM, SamplingParams
+from tests.support.hf_oracle import hf_model_from_embedded
+
+SUBJECTS = [
+    "the capital of Japan",
+    "2 + 2",
+    "a cat",
+    "gravity",
+    "the colour of the sky",
+    "photosynthesis",
+    "a prime number",
+    "the Roman Empire",
+    "how bread is made",
+    "ďábel a žluťoučký kůň",
+]
+FORMS = [
+    "What is {}?",
+    "Write one sentence about {}.",
+    "<|im_start|>user\nTell me about {}.<|im_end|>\n<|im_start|>assistant\n",
+    "def answer():\n    # about {}\n",
+    "1. {}\n2.",
+]
+PROMPTS = [form.format(subject) for form in FORMS for subject in SUBJECTS]
+PARAMS = SamplingParams(temperature=0, max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    llm = LLM(dtype="float32", max_num_seqs=32, kv_cache_bytes=128 * 2**20)
+    yield llm
+    llm.close()
+
+
+def transformers_picks(model: Any, prompt: list[int], output: list[int]) -> list[int]:
+    """The most likely token after each prefix: equal to `output` exactly if greedy text is."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([prompt + output]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    picks: list[int] = logits.argmax(-1).tolist()
+    return picks
+
+
+def test_greedy_text_of_fifty_prompts(llm: LLM) -> None:
+    together = llm.generate(PROMPTS, PARAMS, use_tqdm=False)
+    alone = [llm.generate([prompt], PARAMS, use_tqdm=False)[0] for prompt in PROMPTS]
+    assert together == alone
+    model = hf_model_from_embedded()
+    for prompt, generation in zip(PROMPTS, alone, strict=True):
+        output = generation["token_ids"]
+        assert output == transformers_picks(model, llm.tokenizer.encode(prompt), output), prompt
+        if generation["finish_reason"] == "stop":
+            assert output[-1] in model.generation_config.eos_token_id
