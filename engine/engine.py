@@ -12,7 +12,6 @@ from engine.handle import (
     EngineHealth,
     EngineStats,
     EngineUnavailableError,
-    PromptTooLongError,
     QueueFullError,
 )
 from engine.inbox import Abort, Finish, Inbox, Stop, Submit
@@ -79,13 +78,7 @@ class Engine:
             raise EngineUnavailableError("engine_dead", f"the engine has died: {self._death}")
         if self._draining:
             raise EngineUnavailableError("shutting_down", "the server is shutting down")
-        num_prompt_tokens = len(request.prompt_token_ids)
-        room_needed = 0 if request.params.max_tokens == 0 else 1
-        if num_prompt_tokens + room_needed > self.max_model_len:
-            raise PromptTooLongError(
-                f"the prompt has {num_prompt_tokens} tokens, which leaves no room in the context of "
-                f"{self.max_model_len}"
-            )
+        self._scheduler.check_request(request)  # here, since on the engine thread it would be fatal
         num_waiting = self._scheduler.num_waiting + len(self._inbox)
         if num_waiting >= self.engine_config.max_queue:
             raise QueueFullError(f"{num_waiting} sequences are waiting already", _RETRY_AFTER_S)

@@ -85,21 +85,32 @@ class Scheduler:
 
     # Requests come and go.
 
-    def add(self, request: Request) -> list[Sequence]:
-        """Queue the n sequences of a request; the later ones wait for the first one's prompt blocks.
+    def check_request(self, request: Request) -> None:
+        """Any thread may ask whether `add` would take a request.
 
-        Raises `PromptTooLongError`, or `ValueError` for hashes of another block size; nothing is queued then.
+        Raises `PromptTooLongError`, or `ValueError` for an empty prompt or hashes of another block size.
         """
         num_prompt_tokens = len(request.prompt_token_ids)
-        room = self.config.max_model_len - num_prompt_tokens
-        if room < 0:
+        num_tokens = num_prompt_tokens + (request.params.max_tokens != 0)
+        if num_tokens > self.config.max_model_len:
             raise PromptTooLongError(
-                f"the prompt has {num_prompt_tokens} tokens, the limit is {self.config.max_model_len}"
+                f"the prompt has {num_prompt_tokens} tokens, which leaves no room in the context of "
+                f"{self.config.max_model_len}"
             )
+        if not num_prompt_tokens:
+            raise ValueError("the prompt is empty")
         if len(request.block_hashes) != num_prompt_tokens // self.config.block_size:
             raise ValueError(
                 f"block_hashes of {request.request_id} are not of {self.config.block_size} tokens"
             )
+
+    def add(self, request: Request) -> list[Sequence]:
+        """Queue the n sequences of a request; the later ones wait for the first one's prompt blocks.
+
+        Raises what `check_request` does; nothing is queued then.
+        """
+        self.check_request(request)
+        room = self.config.max_model_len - len(request.prompt_token_ids)
         params = request.params
         max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
         sequences = [Sequence(request, index, max_tokens) for index in range(request.n)]

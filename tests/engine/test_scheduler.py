@@ -366,9 +366,14 @@ def test_no_max_tokens_goes_to_the_context_limit() -> None:
     assert len(published) == 16 - 5 and published[-1] == (4, LENGTH)
 
 
-@pytest.mark.parametrize(("max_tokens", "prompt_length"), [(0, 5), (5, 16)])
-def test_without_room_for_a_token_only_the_prompt_runs(max_tokens: int, prompt_length: int) -> None:
-    assert drive(SamplingParams(max_tokens=max_tokens), [], prompt_length) == [(NO_TOKEN, LENGTH)]
+@pytest.mark.parametrize("prompt_length", [5, 16])
+def test_without_wanted_tokens_only_the_prompt_runs(prompt_length: int) -> None:
+    assert drive(SamplingParams(max_tokens=0), [], prompt_length) == [(NO_TOKEN, LENGTH)]
+
+
+def test_a_prompt_that_leaves_no_room_for_a_wanted_token_is_refused() -> None:
+    with pytest.raises(PromptTooLongError, match="16 tokens"):
+        drive(SamplingParams(max_tokens=5), [], 16)
 
 
 def test_rows_are_reused_and_never_exceeded() -> None:
