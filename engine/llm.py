@@ -17,8 +17,8 @@ from engine.config import EngineConfig
 from engine.record import RequestRecord
 from engine.request import NO_TOKEN, FinishReason, Request, StepOutput
 from engine.sampling_params import SamplingParams
+from engine.text import open_text
 from model.source import resolve_model
-from model.text.text_stream import TextStream
 from model.text.tokenizer import Tokenizer, load_tokenizer
 
 Prompt = str | Seq[int]
@@ -117,24 +117,13 @@ class _Text:
         self.token_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
         self._parts: list[str] = []
-        self._includes_stop = params.include_stop_str_in_output
-        self._stream = TextStream(
-            tokenizer,
-            prompt_ids,
-            stops=params.stop,
-            include_stop=params.include_stop_str_in_output,
-            min_tokens=params.min_tokens,
-            skip_special_tokens=params.skip_special_tokens,
-        )
+        self._stream = open_text(tokenizer, prompt_ids, params)
 
     def add(self, token_id: int, reason: FinishReason | None) -> None:
         if token_id != NO_TOKEN:
             self.token_ids.append(token_id)
-            if reason is FinishReason.STOP and not self._includes_stop:
-                self._stream.skip()
-            else:
-                self._parts.append(self._stream.push(token_id))
-        if reason is not None and self._stream.matched is None:
+            self._parts.append(self._stream.push(token_id, is_stop=reason is FinishReason.STOP))
+        if reason is not None:
             self._parts.append(self._stream.finish())
         self.finish_reason = FinishReason.STOP if self._stream.matched is not None else reason
 

@@ -29,7 +29,7 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One decoder-only transformer: what all supported architectures have in common, and where they differ."""
+    """One decoder-only transformer: what the supported architectures share, and where they differ."""
 
     architecture: str  # Hugging Face class name, e.g. "Qwen3ForCausalLM"
     vocab_size: int

@@ -13,6 +13,7 @@ from engine.block_manager import hash_blocks
 from engine.record import RequestRecord
 from engine.request import Request
 from engine.sampling_params import ParameterError, SamplingParams
+from engine.text import open_text
 from model.text.detokenizer import IncrementalDetokenizer
 from server.chat_prompt import render_chat
 from server.choice import Choice
@@ -159,16 +160,14 @@ class _Builder:
         for prompt in self.prompts:
             request, prompt_ids = prompt.request, prompt.token_ids
             for sequence_id in request.sequence_ids:
-                detokenizer = IncrementalDetokenizer(
-                    tokenizer, prompt_ids, skip_special_tokens=request.params.skip_special_tokens
-                )
+                text = open_text(tokenizer, prompt_ids, request.params)
                 choices.append(
                     Choice(
                         len(choices),
                         sequence_id,
                         request.params,
                         eos_token_ids,
-                        detokenizer,
+                        text,
                         keep_tokens=keep_tokens,
                     )
                 )

@@ -16,7 +16,15 @@ class TextStream:
     that is complete within the first `min_tokens` tokens ends nothing.
     """
 
-    __slots__ = ("_detokenizer", "_matcher", "_min_tokens", "matched", "num_tokens")
+    __slots__ = (
+        "_detokenizer",
+        "_includes_stop",
+        "_matcher",
+        "_min_tokens",
+        "matched",
+        "num_characters",
+        "num_tokens",
+    )
 
     def __init__(
         self,
@@ -32,31 +40,36 @@ class TextStream:
             tokenizer, prompt_ids, skip_special_tokens=skip_special_tokens
         )
         self._matcher = StopStringMatcher(stops, include_stop) if stops else None
+        self._includes_stop = include_stop
         self._min_tokens = min_tokens
         self.num_tokens = 0
+        self.num_characters = 0  # of the text so far, what is held back or cut off included
         self.matched: str | None = None
 
-    def push(self, token_id: int) -> str:
-        """Add a token; returns the text that may be sent now."""
-        self.num_tokens += 1
-        text = self._detokenizer.push(token_id)
-        return text if self._matcher is None else self._match(self._matcher, text)
+    def push(self, token_id: int, *, is_stop: bool = False) -> str:
+        """Add a token; returns the text that may be sent now.
 
-    def skip(self) -> None:
-        """Count a token whose text is not wanted: the one that ended the sequence."""
+        `is_stop`: the token (EOS, a stop id) ended the sequence. It counts, but its text is left out unless
+        stops are to be included.
+        """
         self.num_tokens += 1
+        if is_stop and not self._includes_stop:
+            return ""
+        return self._match(self._detokenizer.push(token_id))
 
     def finish(self) -> str:
-        """The sequence ended without a stop string so far: what is held back still."""
-        text = self._detokenizer.flush()
-        if self._matcher is None:
-            return text
-        text = self._match(self._matcher, text)
-        if self.matched is None:
+        """The sequence ended: what is held back still. Nothing after a stop string."""
+        if self.matched is not None:
+            return ""
+        text = self._match(self._detokenizer.flush())
+        if self._matcher is not None and self.matched is None:
             held, self.matched = self._matcher.flush()
             text += held
         return text
 
-    def _match(self, matcher: StopStringMatcher, text: str) -> str:
-        text, self.matched = matcher.push(text, search=self.num_tokens > self._min_tokens)
+    def _match(self, text: str) -> str:
+        self.num_characters += len(text)
+        if self._matcher is None or not text:
+            return text
+        text, self.matched = self._matcher.push(text, search=self.num_tokens > self._min_tokens)
         return text

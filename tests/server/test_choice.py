@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engine.request import NO_TOKEN, FinishReason
 from engine.sampling_params import SamplingParams
-from model.text.detokenizer import IncrementalDetokenizer
+from engine.text import open_text
 from server.choice import Choice
 from tests.support.byte_text import byte_tokenizer
 
@@ -25,8 +25,7 @@ def feed(
     text: str, params: SamplingParams, end: tuple[int, FinishReason], sizes: list[int]
 ) -> tuple[Choice, list[str]]:
     """Push the tokens of `text` and an end, taking the text out after each of the given numbers of tokens."""
-    detokenizer = IncrementalDetokenizer(TOKENIZER, (), skip_special_tokens=params.skip_special_tokens)
-    choice = Choice(0, 0, params, EOS, detokenizer, keep_tokens=True)
+    choice = Choice(0, 0, params, EOS, open_text(TOKENIZER, (), params), keep_tokens=True)
     pieces = []
     for position, token_id in enumerate(ids_of(text)):
         choice.push(token_id, None, None)
@@ -66,9 +65,8 @@ def test_pieces_join_to_the_cut_text(text: str, stops: list[str], include: bool,
 @given(TEXT, st.integers(0, 40))
 def test_cut_anywhere_it_is_what_decode_gives(text: str, num_tokens: int) -> None:
     ids = ids_of(text)[:num_tokens]
-    choice = Choice(
-        0, 0, SamplingParams(max_tokens=len(ids)), EOS, IncrementalDetokenizer(TOKENIZER), keep_tokens=True
-    )
+    params = SamplingParams(max_tokens=len(ids))
+    choice = Choice(0, 0, params, EOS, open_text(TOKENIZER, (), params), keep_tokens=True)
     for position, token_id in enumerate(ids):
         choice.push(token_id, FinishReason.LENGTH if position == len(ids) - 1 else None, None)
     if not ids:
@@ -90,7 +88,7 @@ def test_offsets_count_the_characters_before_a_token(text: str) -> None:
 
 def test_a_stop_string_in_the_last_token_beats_the_length_limit() -> None:
     params = SamplingParams(max_tokens=3, stop=("c",))
-    choice = Choice(0, 0, params, EOS, IncrementalDetokenizer(TOKENIZER), keep_tokens=False)
+    choice = Choice(0, 0, params, EOS, open_text(TOKENIZER, (), params), keep_tokens=False)
     *first, last = ids_of("abc")
     for token_id in first:
         choice.push(token_id, None, None)
@@ -100,7 +98,7 @@ def test_a_stop_string_in_the_last_token_beats_the_length_limit() -> None:
 
 def test_the_replacement_mark_of_a_cut_character_can_be_a_stop_string() -> None:
     params = SamplingParams(max_tokens=2, stop=("\ufffd",))
-    choice = Choice(0, 0, params, EOS, IncrementalDetokenizer(TOKENIZER), keep_tokens=False)
+    choice = Choice(0, 0, params, EOS, open_text(TOKENIZER, (), params), keep_tokens=False)
     for token_id, reason in zip(ids_of("\U0001fae0")[:2], (None, FinishReason.LENGTH), strict=True):
         choice.push(token_id, reason, None)
     assert (choice.stop_reason, choice.take_text()) == ("\ufffd", "")
