@@ -43,6 +43,28 @@ class AttentionShape:
     sliding_window: int | None = None  # a row sees that many positions, its own included; None: all
 
 
+@dataclass(slots=True)
+class DecodeBatch:
+    """One new token for each of M sequences, described by device tensors alone.
+
+    Nothing here is read by the host, so that a CUDA graph can capture what is done with it and be replayed
+    after the tensors' contents have changed.
+    """
+
+    block_tables: torch.Tensor  # [M, max_blocks] int32
+    context_lens: torch.Tensor  # [M] int32, the new token included
+    slots: torch.Tensor  # [M] int64, where the new token's K and V go
+    max_context: int  # no context is longer; what depends on it (split counts) is fixed at capture
+
+
+class GraphAttentionBackend(Protocol):
+    """A backend whose decode can be captured in a CUDA graph; `forward` takes the plan as usual."""
+
+    def plan_decode(self, batch: DecodeBatch) -> Any:
+        """Like `AttentionBackend.plan`, without reading anything on the host."""
+        ...
+
+
 class AttentionBackend(Protocol):
     name: str
     shape: AttentionShape
