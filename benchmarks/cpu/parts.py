@@ -1,0 +1,142 @@
+"""What is measured. Systems that are compared take turns, run by run, so that noise hits them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.cpu.client import (
+    TokenTimes,
+    decode_rate,
+    median_ttft_s,
+    seconds_to_last,
+    stream_all,
+    token_times,
+    ttft_s,
+)
+from benchmarks.cpu.in_process import Generate, in_worker, with_llm, with_transformers
+from benchmarks.cpu.prompts import Prompts, completion, exact_completion
+from benchmarks.cpu.results import OCTAVO, Results
+from benchmarks.cpu.servers import RunningServer, llama_server, octavo
+from loadgen.measure import RequestResult
+
+RATE = "tokens/s"
+WARM_UP_TOKENS = 4
+CLIENTS = 8
+CLIENT_WORDS, CLIENT_TOKENS = 60, 64
+PREFIX_TOKENS, OWN_TOKENS = 1000, 16
+PREFILL_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    repeats: int
+    batches: list[int]
+    prompt_tokens: int  # of decode; with half the output it is the mean context
+    output_tokens: int
+    llama_venv: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every part works with."""
+
+    settings: Settings
+    results: Results
+    prompts: Prompts
+
+
+Part = Callable[[Bench, RunningServer], None]
+
+
+def measure_start(bench: Bench) -> None:
+    for _ in range(bench.settings.repeats):
+        with octavo() as server:
+            bench.results.add("`octavo serve` to /health", "s", server.ready_s)
+
+
+def measure_decode(bench: Bench, server: RunningServer) -> None:
+    """Through the daemon, with the engine alone, and with transformers."""
+    settings = bench.settings
+    with ExitStack() as stack:
+        systems: dict[str, Generate] = {
+            OCTAVO: through(server),
+            "Octavo's `LLM`, no HTTP": stack.enter_context(in_worker(with_llm)),
+            "transformers `generate`": stack.enter_context(in_worker(with_transformers)),
+        }
+        for batch in settings.batches:
+            for generate in systems.values():
+                generate(bench.prompts.token_ids(batch, settings.prompt_tokens), WARM_UP_TOKENS)
+            for _ in range(settings.repeats):
+                for system, generate in systems.items():
+                    prompts = bench.prompts.token_ids(batch, settings.prompt_tokens)
+                    rate = decode_rate(generate(prompts, settings.output_tokens))
+                    bench.results.add(f"decode, {batch} at once", RATE, rate, system)
+
+
+def measure_prefill(bench: Bench, server: RunningServer) -> None:
+    """One prompt alone, and eight that wait for each other."""
+    _first_tokens(server, bench.prompts.token_ids(1, PREFILL_TOKENS))
+    for _ in range(bench.settings.repeats):
+        for count in (1, 8):
+            answers = _first_tokens(server, bench.prompts.token_ids(count, PREFILL_TOKENS))
+            rate = count * PREFILL_TOKENS / seconds_to_last("first_token_ns", answers)
+            bench.results.add(f"prefill, {count} x {PREFILL_TOKENS} tokens", RATE, rate)
+
+
+def measure_prefix(bench: Bench, server: RunningServer) -> None:
+    """Two prompts, one after the other, with the same first 1,000 tokens."""
+    for _ in range(bench.settings.repeats):
+        (prefix,) = bench.prompts.token_ids(1, PREFIX_TOKENS)
+        for name in ("first", "second"):
+            (own,) = bench.prompts.token_ids(1, OWN_TOKENS)
+            (answer,) = _first_tokens(server, [prefix + own])
+            what = f"{name} prompt with a prefix of {PREFIX_TOKENS}"
+            bench.results.add(f"{what}: TTFT", "ms", ttft_s(answer) * 1e3)
+            bench.results.add(f"{what}: cached", "tokens", answer.cached_tokens or 0)
+
+
+def measure_clients(bench: Bench, server: RunningServer) -> None:
+    """Streaming clients that come at once, against llama_cpp.server on the same file."""
+    with ExitStack() as stack:
+        systems = {OCTAVO: server}
+        if bench.settings.llama_venv is None:
+            bench.results.notes.append("llama_cpp.server was not measured: no --llama-venv")
+        else:
+            systems["llama_cpp.server"] = stack.enter_context(llama_server(bench.settings.llama_venv))
+        for peer in systems.values():
+            _client_streams(peer, bench.prompts, count=1)
+        for _ in range(bench.settings.repeats):
+            for system, peer in systems.items():
+                answers = _client_streams(peer, bench.prompts, CLIENTS)
+                tokens = sum(answer.output_tokens for answer in answers)
+                rate = tokens / seconds_to_last("last_token_ns", answers)
+                bench.results.add(f"{CLIENTS} clients at once", RATE, rate, system)
+                ttft_ms = median_ttft_s(answers) * 1e3
+                bench.results.add(f"{CLIENTS} clients at once: median TTFT", "ms", ttft_ms, system)
+
+
+def add_peak_memory(bench: Bench, server: RunningServer) -> None:
+    bench.results.add("peak resident memory after all of this", "MB", server.peak_rss_bytes() / 1e6)
+
+
+def through(server: RunningServer) -> Generate:
+    def generate(prompts: list[list[int]], num_tokens: int) -> list[TokenTimes]:
+        bodies = [exact_completion(server.model, prompt, num_tokens) for prompt in prompts]
+        return [token_times(answer) for answer in stream_all(server.base_url, bodies)]
+
+    return generate
+
+
+def _first_tokens(server: RunningServer, prompts: list[list[int]]) -> list[RequestResult]:
+    return stream_all(server.base_url, [exact_completion(server.model, prompt, 1) for prompt in prompts])
+
+
+def _client_streams(server: RunningServer, prompts: Prompts, count: int) -> list[RequestResult]:
+    """Plain text in, and no fields of Octavo's own: what every server of this API understands."""
+    texts = prompts.texts(count, CLIENT_WORDS)
+    return stream_all(
+        server.base_url, [completion(server.model, text, max_tokens=CLIENT_TOKENS) for text in texts]
+    )
