@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ import openai
 import pytest
 
 from tests.support.byte_text import byte_tokenizer
+from tests.support.raw_http import open_request
 from tests.support.sse import parse_events
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -31,21 +31,6 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
         time.sleep(0.005)
 
 
-def open_socket(
-    served: Any, path: str, body: dict[str, Any], receive_buffer: int | None = None
-) -> socket.socket:
-    """A connection with a request sent on it, to be read or dropped by hand."""
-    connection = socket.socket()
-    if receive_buffer is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    url = httpx.URL(served.url)
-    connection.connect((url.host, url.port))
-    content = json.dumps(body).encode()
-    headers = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
-    connection.sendall(f"POST {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode() + content)
-    return connection
-
-
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("paused", [True, False])
 def test_a_dropped_connection_aborts(serve: Any, stream: bool, paused: bool) -> None:
@@ -54,7 +39,7 @@ def test_a_dropped_connection_aborts(serve: Any, stream: bool, paused: bool) -> 
         if paused:
             served.engine.paused.set()
         body = {"prompt": ["a", "b"], "n": 2, "stream": stream, **ENDLESS}
-        connection = open_socket(served, COMPLETIONS, body)
+        connection = open_request(served.url, COMPLETIONS, body)
         wait_until(lambda: served.engine.num_running == 4)
         assert served.http.get("/load").json()["server_load"] == 1
         connection.close()
@@ -91,7 +76,7 @@ def test_finished_requests_are_not_aborted(serve: Any) -> None:
 def test_many_clients_leaving_at_once(serve: Any) -> None:
     with serve(engine={"step_s": 0.02, "max_queue": 500}) as served:
         body = {"messages": [{"role": "user", "content": "x"}], "stream": True, **ENDLESS}
-        connections = [open_socket(served, CHAT, body) for _ in range(50)]
+        connections = [open_request(served.url, CHAT, body) for _ in range(50)]
         wait_until(lambda: served.engine.num_running == 50)
         for connection in connections:
             connection.close()
@@ -117,7 +102,7 @@ def test_a_slow_reader_gets_all_in_fewer_chunks_and_holds_up_nobody(serve: Any) 
     num_tokens = 20_000
     with serve(**LONG) as served:
         body = {"prompt": "abcdefgh", "stream": True, "max_tokens": num_tokens, "ignore_eos": True}
-        connection = open_socket(served, COMPLETIONS, body, receive_buffer=4096)
+        connection = open_request(served.url, COMPLETIONS, body, receive_buffer=4096)
         wait_until(lambda: served.engine.num_running == 1)
         assert served.http.post(COMPLETIONS, json={"prompt": "quick"}).status_code == 200
         wait_until(lambda: served.engine.num_running == 0, seconds=60)
@@ -134,7 +119,7 @@ def test_a_slow_reader_gets_all_in_fewer_chunks_and_holds_up_nobody(serve: Any) 
 def test_a_reader_that_stays_stuck_is_given_up(serve: Any) -> None:
     with serve(**LONG, stuck_reader_timeout=0.3) as served:
         body = {"prompt": "a" * 100, "stream": True, "max_tokens": 9_000_000, "ignore_eos": True}
-        connection = open_socket(served, COMPLETIONS, body, receive_buffer=4096)
+        connection = open_request(served.url, COMPLETIONS, body, receive_buffer=4096)
         wait_until(lambda: served.engine.num_running == 1)
         wait_until(lambda: served.engine.num_running == 0, seconds=30)
         assert served.engine.aborted == [served.engine.submitted[0].request_id]

@@ -20,17 +20,23 @@ START_TIMEOUT_S = 120
 class ServerProcess:
     process: subprocess.Popen[str]
     base_url: str
+    http: httpx.Client
 
-    def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that carry these labels; `name` without the prefix."""
-        text = httpx.get(f"{self.base_url}/metrics", timeout=10).text
+    def metric(self, name: str, *, absent: float | None = None, **labels: str) -> float:
+        """The sum of a metric's samples that carry these labels; `name` without the prefix.
+
+        `absent` is for those that are not there before the first event.
+        """
+        text = self.http.get("/metrics").text
         samples = [
             sample
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if sample.name == f"octavo:{name}" and labels.items() <= sample.labels.items()
         ]
-        assert samples, f"no metric {name}"
+        if not samples:
+            assert absent is not None, f"no metric {name}"
+            return absent
         return sum(sample.value for sample in samples)
 
     def is_idle(self) -> bool:
@@ -54,7 +60,10 @@ def serving(*flags: str) -> Iterator[ServerProcess]:
     command = [sys.executable, "-m", "server.cli.main", "serve", "--port", "0", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        yield ServerProcess(process, _read_address(process))
+        base_url = _read_address(process)
+        # One client for all, since each new one takes a while to read the machine's certificates.
+        with httpx.Client(base_url=base_url, timeout=120, verify=False) as http:
+            yield ServerProcess(process, base_url, http)
         process.terminate()
         assert process.wait(timeout=30) == 0
     finally:
