@@ -1,0 +1,1 @@
+"""Measured kernel configurations, as data: one JSON file for each family of kernels, keyed by device."""
