@@ -127,13 +127,14 @@ class EngineLoop:
                 output.prompt_logprobs[sequence_id] = scores
             if finish_reason is not None:
                 self._ended(sequence, finish_reason)
+        self._recorder.stepped(step.plan, num_generated)
         self._tell(output)
         if step.entry is not None:
             step.entry.num_generated = num_generated
             step.entry.collected_at_ns = collected_at_ns
             step.entry.collect_ns = now_ns - collected_at_ns
             step.entry.commit_ns = time.monotonic_ns() - now_ns
-        self._recorder.stepped(step.plan, num_generated, step.entry)
+        self._recorder.timed(step.entry)
 
     def _ended(self, sequence: Sequence, reason: FinishReason) -> None:
         self._prompt_scores.drop(sequence.sequence_id)

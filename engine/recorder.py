@@ -53,8 +53,11 @@ class Recorder:
             if self.event_log is not None:
                 self.event_log.write(record)
 
-    def stepped(self, plan: StepPlan, num_generated: int, entry: StepEntry | None) -> None:
+    def stepped(self, plan: StepPlan, num_generated: int) -> None:
+        """Before the step's tokens are told: who has received an answer must find it counted."""
         self.counters.on_step(plan.num_tokens, num_generated, plan.num_preempted)
+
+    def timed(self, entry: StepEntry | None) -> None:
         if self.step_log is not None and entry is not None:
             self.step_log.write(entry)
 

@@ -124,6 +124,19 @@ def test_a_request_runs_to_its_end_and_is_recorded(make_rig: Callable[..., Rig])
     assert rig.engine.health().healthy
 
 
+def test_counters_know_of_a_token_before_anybody_is_told(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    counted = []
+
+    def count(output: StepOutput) -> None:
+        counted.append(rig.engine.counters.generation_tokens)
+
+    rig.engine.subscribe(count, lambda error: None)
+    rig.take_until_end(rig.submit("a"))
+    eventually(lambda: len(counted) == 4)
+    assert counted == [1, 2, 3, 4]
+
+
 def test_what_can_never_fit_is_refused_at_the_door(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     for length, max_tokens in ((65, 0), (64, 1), (64, None)):
