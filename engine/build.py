@@ -19,9 +19,12 @@ from engine.limits import (
 )
 from engine.record import EngineCounters, EventLog, RecentRequests, StepLog
 from engine.recorder import Recorder
+from engine.runner.captured import CudaGraphCapture
+from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner
 from engine.scheduler import Scheduler
 from engine.warm_up import warm_up
+from kernels.attention.interface import GraphAttentionBackend
 from kernels.attention.registry import attention_backend
 from model.config import ModelConfig
 from model.config_reader import read_model_config
@@ -80,10 +83,30 @@ def _assemble(
     tell("sizing the KV pool", 0, 0)
     limits = scheduler_config(config, model_config, _pool_blocks(config, model_config, decoder))
     decoder.attention.allocate(limits.num_blocks)
+    runner = _runner(config, limits, decoder, eos_token_ids, tell)
     tell("warming up", 0, 0)
-    runner = ModelRunner(decoder, decoder.attention, limits, eos_token_ids, config.seed)
     warm_up(runner, limits, num_seqs=1, num_tokens=min(32, limits.max_model_len - 2))
     return Engine(config, model_config, Scheduler(limits, eos_token_ids), runner, _recorder(config))
+
+
+def _runner(
+    config: EngineConfig,
+    limits: SchedulerConfig,
+    decoder: Decoder,
+    eos_token_ids: frozenset[int],
+    tell: Progress,
+) -> ModelRunner:
+    """Decodes are captured in CUDA graphs where the device and the attention backend have them."""
+    attention = decoder.attention
+    device = attention.shape.device
+    captures = device.type == "cuda" and isinstance(attention, GraphAttentionBackend)
+    if config.enforce_eager or not captures:
+        return ModelRunner(decoder, attention, limits, eos_token_ids, config.seed)
+    runner = GraphModelRunner(
+        decoder, attention, limits, eos_token_ids, config.seed, CudaGraphCapture(device)
+    )
+    runner.capture_all(lambda done, total: tell("capturing CUDA graphs", done, total))
+    return runner
 
 
 def _pool_blocks(config: EngineConfig, model_config: ModelConfig, decoder: Decoder) -> int:

@@ -131,3 +131,17 @@ def _ranks(ordered: torch.Tensor) -> torch.Tensor:
 def draw(scaled: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """One token per row [R] int64 from the softmax of `scaled` [R, V] fp32 (-inf excludes)."""
     return (scaled + gumbel_noise(seeds, positions, scaled.shape[-1])).argmax(dim=-1)
+
+
+def sample_tokens(
+    logits: torch.Tensor, temperature: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """One token per row [R] int64: drawn at `temperature` [R] fp32, or the most likely one where it is 0.
+
+    Reads nothing on the host, so it can be part of a CUDA graph. Below 1e-5 a temperature counts as 0.
+    """
+    greedy = temperature < 1e-5
+    shifted = logits - logits.amax(dim=-1, keepdim=True)  # a tiny temperature must not overflow
+    scaled = shifted / temperature.masked_fill(greedy, 1.0).unsqueeze(1)
+    noise = gumbel_noise(seeds, positions, logits.shape[-1])
+    return (scaled + noise.masked_fill(greedy.unsqueeze(1), 0.0)).argmax(dim=-1)

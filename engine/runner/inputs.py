@@ -72,7 +72,12 @@ class InputBuilder:
         return torch.cat([decoded, self._upload(np.array(prompt, dtype=np.int64))])
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self._device.type == "cpu":
-            return tensor
-        return tensor.pin_memory().to(self._device, non_blocking=True)
+        return upload(array, self._device)
+
+
+def upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """A copy of `array` on the device, on its way when this returns; on a CPU the array itself."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

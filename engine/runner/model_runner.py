@@ -60,22 +60,27 @@ class ModelRunner:
         self._rows = Rows(config.max_num_seqs, max_blocks, decoder.config.vocab_size, shape.device, seed)
         self._inputs = InputBuilder(self._rows, config.block_size)
         self._sampler = Sampler(self._rows, eos_token_ids)
-        self._is_cuda = shape.device.type == "cuda"
+        self._device = shape.device
 
     @torch.inference_mode()
-    def launch(self, plan: StepPlan) -> StepLaunch:
+    def launch(self, plan: StepPlan) -> Launch:
+        launch = StepLaunch()
+        self._run(plan, launch)
+        launch.send_to_host(self._device)
+        return launch
+
+    def _run(self, plan: StepPlan, launch: StepLaunch) -> None:
+        """All rows of the plan in one forward pass; what comes of it is added to the launch."""
         inputs = self._inputs.build(plan)
         attention_plan = self._attention.plan(inputs.attention)
         hidden = self._decoder(inputs.token_ids, inputs.positions, attention_plan)
-        sampled_from = plan.sampled
-        sampled = None
-        if sampled_from:
+        scheduled = plan.sampled
+        if scheduled:
             logits = self._decoder.logits(hidden[inputs.sampled_tokens])
-            sampled = self._sampler.sample(logits, sampled_from)
-        prompt_logprobs = self._prompt_logprobs(plan, hidden)
-        return StepLaunch(sampled_from, sampled, prompt_logprobs, self._is_cuda)
+            launch.sampled.append((scheduled, self._sampler.sample(logits, scheduled)))
+        launch.prompt_scores += self._prompt_logprobs(plan, hidden)
 
-    def _prompt_logprobs(self, plan: StepPlan, hidden: torch.Tensor) -> list[_PromptScores]:
+    def _prompt_logprobs(self, plan: StepPlan, hidden: torch.Tensor) -> list[PromptScoreTensors]:
         """Scores of the prompt tokens that follow each row of a chunk, for requests that asked."""
         scores = []
         end = len(plan.decodes)
@@ -89,7 +94,7 @@ class ModelRunner:
                 continue
             targets = sequence.token_ids[chunk.start + 1 : chunk.start + 1 + num_scored]
             tensors = self._score(hidden[begin : begin + num_scored], targets, num_top)
-            scores.append(_PromptScores(sequence.sequence_id, chunk.start + 1, num_top, tensors))
+            scores.append(PromptScoreTensors(sequence.sequence_id, chunk.start + 1, num_top, tensors))
         return scores
 
     def _score(self, hidden: torch.Tensor, targets: list[int], num_top: int) -> LogprobTensors:
@@ -102,7 +107,7 @@ class ModelRunner:
 
 
 @dataclass(slots=True)
-class _PromptScores:
+class PromptScoreTensors:
     sequence_id: int
     first_position: int
     num_top: int
@@ -110,47 +115,36 @@ class _PromptScores:
 
 
 class StepLaunch:
-    """Holds a running step's device results and the event after which their host copies are there."""
+    """A running step's results on the device, and the event after which their host copies are there."""
 
-    def __init__(
-        self,
-        sampled_from: list[ScheduledSequence],
-        sampled: Sampled | None,
-        prompt_scores: list[_PromptScores],
-        is_cuda: bool,
-    ) -> None:
-        self._sampled_from = sampled_from
-        self._sampled = sampled
-        self._prompt_scores = prompt_scores
+    def __init__(self) -> None:
+        self.sampled: list[tuple[list[ScheduledSequence], Sampled]] = []  # in the order of plan.sampled
+        self.prompt_scores: list[PromptScoreTensors] = []
         self._event: torch.cuda.Event | None = None
-        if is_cuda:
-            self._copy_to_host()
 
-    def _copy_to_host(self) -> None:
-        if self._sampled is not None:
-            self._sampled.token_ids = self._sampled.token_ids.to("cpu", non_blocking=True)
-            if self._sampled.logprobs is not None:
-                self._sampled.logprobs = self._sampled.logprobs.to_host()
-        for scores in self._prompt_scores:
+    def send_to_host(self, device: torch.device) -> None:
+        """Enqueue the copies; on a CPU, make them, since the next step reuses the buffers of this one."""
+        for _, sampled in self.sampled:
+            sampled.token_ids = sampled.token_ids.to("cpu", non_blocking=True, copy=True)
+            if sampled.logprobs is not None:
+                sampled.logprobs = sampled.logprobs.to_host()
+        for scores in self.prompt_scores:
             scores.tensors = scores.tensors.to_host()
-        self._event = torch.cuda.Event()
-        self._event.record()
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()
+            self._event.record()
 
     def collect(self) -> StepResult:
         if self._event is not None:
             self._event.synchronize()
         result = StepResult(token_ids=[])
-        sampled = self._sampled
-        if sampled is not None:
-            result.token_ids = sampled.token_ids.tolist()
+        for scheduled, sampled in self.sampled:
+            result.token_ids += sampled.token_ids.tolist()
             if sampled.logprobs is not None:
-                result.logprobs = self._sampled_logprobs(sampled, sampled.logprobs)
-        for scores in self._prompt_scores:
+                sequences = [scheduled[i].sequence for i in sampled.logprobs_of]
+                entries = sampled.logprobs.to_lists([s.params.logprobs or 0 for s in sequences])
+                result.logprobs.update(zip((s.sequence_id for s in sequences), entries, strict=True))
+        for scores in self.prompt_scores:
             entries = scores.tensors.to_lists([scores.num_top] * len(scores.tensors.chosen))
             result.prompt_logprobs[scores.sequence_id] = (scores.first_position, entries)
         return result
-
-    def _sampled_logprobs(self, sampled: Sampled, tensors: LogprobTensors) -> dict[int, TokenLogprobs]:
-        sequences = [self._sampled_from[i].sequence for i in sampled.logprobs_of]
-        entries = tensors.to_lists([sequence.params.logprobs or 0 for sequence in sequences])
-        return {sequence.sequence_id: entry for sequence, entry in zip(sequences, entries, strict=True)}

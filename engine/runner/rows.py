@@ -32,29 +32,34 @@ class Rows:
     """Block tables and sampling state by row.
 
     Block tables are kept on the host (`block_tables` [rows, max_blocks] int32) and the few that a step needs
-    are uploaded with it; last tokens and sampling state stay on the device. Host mirrors of the sampling
-    parameters let a step decide, without asking the device, which sampling kernels it can leave out.
+    are uploaded with it; last tokens and sampling state stay on the device. Device tensors have one row more
+    than sequences can take: `spare`, greedy and of no sequence, for what pads a batch.
     """
 
     def __init__(
         self, num_rows: int, max_blocks: int, vocab_size: int, device: torch.device, engine_seed: int
     ) -> None:
         self.vocab_size = vocab_size
+        self.spare = num_rows
         self.engine_seed = engine_seed
         self.device = device
         self.block_tables = np.zeros((num_rows, max_blocks), dtype=np.int32)
-        self.last_token = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        self.temperature = torch.ones(num_rows, dtype=torch.float32, device=device)
-        self.top_p = torch.ones(num_rows, dtype=torch.float32, device=device)
-        self.min_p = torch.zeros(num_rows, dtype=torch.float32, device=device)
-        self.top_k = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        self.seed = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        size = num_rows + 1
+        self.last_token = torch.zeros(size, dtype=torch.int64, device=device)
+        self.temperature = torch.zeros(size, dtype=torch.float32, device=device)
+        self.top_p = torch.ones(size, dtype=torch.float32, device=device)
+        self.min_p = torch.zeros(size, dtype=torch.float32, device=device)
+        self.top_k = torch.zeros(size, dtype=torch.int64, device=device)
+        self.seed = torch.zeros(size, dtype=torch.int64, device=device)
         self.penalties = _PenaltyRows(num_rows, vocab_size, device)
         self._owner = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that set the row up
         self._num_blocks = [0] * num_rows
 
-    def update(self, scheduled: ScheduledSequence) -> None:
-        """Bring a row up to date with its sequence: set it up if it is new there, append its new blocks."""
+    def update(self, scheduled: ScheduledSequence) -> range:
+        """Bring a row up to date with its sequence: set it up if it is new there, append its new blocks.
+
+        Returns which entries of its block table are new.
+        """
         sequence, row = scheduled.sequence, scheduled.row
         owner = (sequence.sequence_id, sequence.num_admissions)
         if self._owner[row] != owner:
@@ -65,6 +70,7 @@ class Rows:
         if len(table) > have:
             self.block_tables[row, have : len(table)] = table[have:]
             self._num_blocks[row] = len(table)
+        return range(have, len(table))
 
     def _set_sampling(self, sequence: Sequence, row: int) -> None:
         params = sequence.params

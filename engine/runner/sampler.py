@@ -47,6 +47,12 @@ class Sampler:
         self._device = rows.device
         self._needs = _BatchNeeds(members=[], rows=torch.empty(0, dtype=torch.int64, device=self._device))
 
+    def wants_plain(self, scheduled: list[ScheduledSequence]) -> bool:
+        """Whether a temperature (0 for greedy) is all that these sequences ask for."""
+        needs = self._needs_of(scheduled)
+        asked = (needs.restricted, needs.penalized, needs.bias, needs.logprobs_at)
+        return not needs.min_tokens and all(extra is None for extra in asked)
+
     def sample(self, logits: torch.Tensor, scheduled: list[ScheduledSequence]) -> Sampled:
         """`logits` [R, V] fp32 belong to `scheduled`, R long; remembers each row's token on the device."""
         needs = self._needs_of(scheduled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -57,6 +57,7 @@ class DecodeBatch:
     max_context: int  # no context is longer; what depends on it (split counts) is fixed at capture
 
 
+@runtime_checkable
 class GraphAttentionBackend(Protocol):
     """A backend whose decode can be captured in a CUDA graph; `forward` takes the plan as usual."""
 

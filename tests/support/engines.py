@@ -15,6 +15,8 @@ from engine.loop import EngineLoop
 from engine.record import EngineCounters, RecentRequests, RequestRecord
 from engine.recorder import Recorder
 from engine.request import NO_TOKEN, FinishReason, Request, StepOutput, TokenLogprobs
+from engine.runner.captured import Capture
+from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
@@ -42,6 +44,7 @@ class SteppedEngine:
         *,
         depth: int = 1,
         eos_token_ids: Iterable[int] = (),
+        capture: Capture | None = None,
         **limits: Any,
     ) -> None:
         block_size = decoder.attention.shape.block_size
@@ -57,6 +60,8 @@ class SteppedEngine:
         self.counters = EngineCounters()
         self.inbox = Inbox()
         runner = ModelRunner(decoder, decoder.attention, self.config, eos, seed=0)
+        if capture is not None:
+            runner = GraphModelRunner(decoder, decoder.attention, self.config, eos, 0, capture)
         recorder = Recorder(self.counters, RecentRequests())
         self.loop = EngineLoop(
             self.scheduler, runner, self.inbox, recorder, depth=depth, check_invariants=True

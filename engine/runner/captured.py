@@ -1,0 +1,45 @@
+"""Functions over fixed device tensors, recorded once and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+
+class Capture(Protocol):
+    def __call__(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """(replay, the tensor that holds the function's result after each replay)."""
+        ...
+
+
+class CudaGraphCapture:
+    """Records CUDA graphs that share one memory pool: they run one after another, never side by side."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
+
+    def __call__(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """Runs the function once beforehand: kernels compile and libraries set themselves up outside."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            function()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            result = function()
+        return graph.replay, result
+
+
+class EagerCapture:
+    """Runs the function at every replay: for devices without graphs, and to debug what a graph holds."""
+
+    def __call__(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        result = function()
+
+        def replay() -> None:
+            result.copy_(function())
+
+        return replay, result

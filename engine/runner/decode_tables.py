@@ -1,0 +1,64 @@
+"""What decode graphs read, by row, at fixed addresses on the device; the host sends only what changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from engine.plan import ScheduledSequence
+from engine.runner.inputs import upload
+from engine.runner.rows import Rows
+
+
+class DecodeTables:
+    """Lengths and block tables by row, and the rows of the batch that runs.
+
+    The last row (`Rows.spare`) pads batches: its only block is `spare_block`, which belongs to no sequence,
+    and its length stays 0. A decode graph itself moves the lengths on; the host sends a row's length once,
+    when its prompt has been computed.
+    """
+
+    def __init__(self, rows: Rows, max_batch: int, spare_block: int) -> None:
+        num_rows, max_blocks = rows.block_tables.shape
+        device = rows.device
+        self.lengths = torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
+        self.block_tables = torch.zeros((num_rows + 1, max_blocks), dtype=torch.int32, device=device)
+        self.block_tables[rows.spare] = spare_block
+        self.batch = torch.full((max_batch,), rows.spare, dtype=torch.int64, device=device)
+        self._rows = rows
+        self._members: list[int] = []
+        self._new: list[tuple[int, int, int]] = []  # (row, index in its table, block)
+
+    def update(self, entries: Sequence[ScheduledSequence]) -> None:
+        """Take note of the new blocks of these sequences, and set up their rows."""
+        for entry in entries:
+            table = entry.sequence.block_table
+            self._new += [(entry.row, index, table[index]) for index in self._rows.update(entry)]
+
+    def send_blocks(self) -> None:
+        """Send the blocks noted since the last call, in one copy."""
+        if not self._new:
+            return
+        row, index, block = upload(np.array(self._new, dtype=np.int32).T, self._rows.device)
+        self.block_tables[row.long(), index.long()] = block
+        self._new.clear()
+
+    def send_batch(self, members: list[int], size: int) -> None:
+        """Make `members` the first rows of a batch that is padded to `size`."""
+        padded = members + [self._rows.spare] * (size - len(members))
+        if padded != self._members:
+            self.batch[:size] = upload(np.array(padded, dtype=np.int64), self._rows.device)
+            self._members = padded
+
+    def send_lengths(self, entries: Sequence[ScheduledSequence]) -> None:
+        """Tell the device up to where the prompts of these sequences are computed now."""
+        lengths = np.array([(entry.row, entry.start + entry.num_tokens) for entry in entries], dtype=np.int64)
+        row, length = upload(lengths.T, self._rows.device)
+        self.lengths[row] = length
+
+    def advance(self, rows: torch.Tensor) -> None:
+        """One token more for each of `rows`; the spare row stays empty."""
+        self.lengths[rows] += 1
+        self.lengths[self._rows.spare] = 0

@@ -1,0 +1,151 @@
+"""Decodes by replaying CUDA graphs; prompt chunks run eagerly on the same stream, in the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from engine.config import SchedulerConfig
+from engine.plan import ScheduledSequence, StepPlan
+from engine.runner.captured import Capture
+from engine.runner.decode_tables import DecodeTables
+from engine.runner.model_runner import ModelRunner, StepLaunch
+from engine.runner.sampler import Sampled
+from kernels.attention.interface import AttentionBackend, DecodeBatch, GraphAttentionBackend
+from kernels.sampling import sample_tokens
+from model.decoder import Decoder
+
+# Beyond about 16 rows there are programs enough without splitting a context, so one graph serves them all.
+_SPLIT_ROWS = 16
+_SPLIT_CONTEXTS = (1024, 8192)
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodeGraph:
+    size: int
+    max_context: int
+    forward: Callable[[], None]
+    sample: Callable[[], None]  # for rows that ask for no more than a temperature
+    logits: torch.Tensor  # [size, vocab_size] fp32
+    token_ids: torch.Tensor  # [size] int64
+
+
+def graph_sizes(max_num_seqs: int) -> list[int]:
+    """Batch sizes to capture: close together where a padded row costs most, `max_num_seqs` included."""
+    steps = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256]
+    steps += range(320, max_num_seqs + 1, 64)
+    return [size for size in steps if size < max_num_seqs] + [max_num_seqs]
+
+
+class GraphModelRunner(ModelRunner):
+    """Needs an attention backend that can plan a decode on the device (`GraphAttentionBackend`)."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        attention: AttentionBackend,
+        config: SchedulerConfig,
+        eos_token_ids: frozenset[int],
+        seed: int,
+        capture: Capture,
+    ) -> None:
+        """`capture` turns a function over fixed tensors into something that can be replayed."""
+        super().__init__(decoder, attention, config, eos_token_ids, seed)
+        assert isinstance(attention, GraphAttentionBackend)
+        self._graph_attention: GraphAttentionBackend = attention
+        self._block_size = config.block_size
+        self._max_context = config.max_model_len
+        self._sizes = graph_sizes(config.max_num_seqs)
+        self._tables = DecodeTables(self._rows, config.max_num_seqs, spare_block=config.num_blocks)
+        self._capture = capture
+        self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
+
+    def capture_all(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Capture every graph that `launch` may want; one that is missing is captured when it is wanted."""
+        wanted = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
+        for done, (size, context) in enumerate(wanted, start=1):
+            self._graph(size, context)
+            if progress is not None:
+                progress(done, len(wanted))
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> StepLaunch:
+        launch = StepLaunch()
+        block_size = self._block_size
+        # A decode has news for the host's tables only when it begins a block.
+        self._tables.update([entry for entry in plan.decodes if entry.start % block_size == 0])
+        self._tables.update(plan.chunks)
+        self._tables.send_blocks()
+        if plan.decodes:
+            launch.sampled.append((plan.decodes, self._decode(plan.decodes)))
+        if plan.chunks:
+            self._run(StepPlan(plan.step, chunks=plan.chunks), launch)
+            sampled = [chunk for chunk in plan.chunks if chunk.samples]
+            if sampled:
+                self._tables.send_lengths(sampled)
+        launch.send_to_host(self._device)
+        return launch
+
+    def _decode(self, decodes: list[ScheduledSequence]) -> Sampled:
+        num_rows = len(decodes)
+        size = next(size for size in self._sizes if size >= num_rows)
+        longest = max([entry.start for entry in decodes]) + 1
+        context = next(context for context in self._contexts(size) if context >= longest)
+        graph = self._graph(size, context)
+        self._tables.send_batch([entry.row for entry in decodes], size)
+        graph.forward()
+        if self._sampler.wants_plain(decodes):
+            graph.sample()
+            return Sampled(graph.token_ids[:num_rows], None, [])
+        sampled = self._sampler.sample(graph.logits[:num_rows], decodes)
+        self._tables.advance(self._tables.batch[:num_rows])
+        return sampled
+
+    def _contexts(self, size: int) -> list[int]:
+        """Context lengths with a graph of their own, the longest last."""
+        shorter = [c for c in _SPLIT_CONTEXTS if c < self._max_context] if size <= _SPLIT_ROWS else []
+        return [*shorter, self._max_context]
+
+    def _graph(self, size: int, context: int) -> _DecodeGraph:
+        graph = self._graphs.get((size, context))
+        if graph is None:
+            graph = self._graphs[size, context] = self._capture_graph(size, context)
+        return graph
+
+    @torch.inference_mode()
+    def _capture_graph(self, size: int, context: int) -> _DecodeGraph:
+        self._tables.send_batch([], size)  # nothing but padding while it is tried out
+        forward, logits = self._capture(lambda: self._forward(size, context))
+        sample, token_ids = self._capture(lambda: self._sample(logits))
+        return _DecodeGraph(size, context, forward, sample, logits, token_ids)
+
+    def _forward(self, size: int, context: int) -> torch.Tensor:
+        """Logits [size, vocab_size] of one token for each row of the batch."""
+        tables, block_size = self._tables, self._block_size
+        rows = tables.batch[:size]
+        positions = tables.lengths[rows]
+        num_blocks = -(-context // block_size)
+        block_tables = tables.block_tables[:, :num_blocks].index_select(0, rows)
+        blocks = block_tables.gather(1, (positions // block_size).unsqueeze(1)).squeeze(1)
+        batch = DecodeBatch(
+            block_tables=block_tables,
+            context_lens=(positions + 1).int(),
+            slots=blocks.long() * block_size + positions % block_size,
+            max_context=context,
+        )
+        plan = self._graph_attention.plan_decode(batch)
+        hidden = self._decoder(self._rows.last_token[rows], positions, plan)
+        return self._decoder.logits(hidden)
+
+    def _sample(self, logits: torch.Tensor) -> torch.Tensor:
+        """Draw, remember each row's token, move the lengths on."""
+        rows = self._tables.batch[: len(logits)]
+        state = self._rows
+        token_ids = sample_tokens(
+            logits, state.temperature[rows], state.seed[rows], self._tables.lengths[rows] + 1
+        )
+        state.last_token[rows] = token_ids
+        self._tables.advance(rows)
+        return token_ids
