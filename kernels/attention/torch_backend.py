@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -36,8 +38,7 @@ class TorchAttention:
     def _make_cache(self, num_blocks: int) -> LayerCache:
         s = self.shape
         size = (s.num_kv_heads, num_blocks * s.block_size, s.head_dim)
-        keys = torch.zeros(size, dtype=s.dtype, device=s.device)
-        values = torch.zeros_like(keys)
+        keys, values = (_zeros(size, s.dtype, s.device) for _ in range(2))
         by_block = (s.num_kv_heads * num_blocks, s.block_size * s.head_dim)
         return LayerCache(keys, values, keys.view(by_block), values.view(by_block))
 
@@ -108,3 +109,11 @@ class TorchAttention:
             scale=s.scale,
         )
         return out.permute(2, 0, 1, 3).reshape(-1, s.num_heads * s.head_dim)
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """On a CPU, memory that the system hands out, zeroed, page by page as it is first written."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    num_bytes = math.prod(size) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(size)
