@@ -10,7 +10,7 @@ from torch import nn
 from kernels.activation import silu_and_mul
 from kernels.attention.interface import AttentionBackend
 from kernels.norm import add_rms_norm, rms_norm
-from kernels.rotary import apply_rotary
+from kernels.rotary import norm_and_rotate
 from model.config import ModelConfig
 from model.parallel import (
     ColumnParallelLinear,
@@ -35,9 +35,6 @@ class RMSNorm(nn.Module):
             return rms_norm(residual, self.weight, self.eps), residual
         return add_rms_norm(x, residual, self.weight, self.eps)
 
-    def norm(self, x: torch.Tensor) -> torch.Tensor:
-        return rms_norm(x, self.weight, self.eps)
-
 
 class SelfAttention(nn.Module):
     """Grouped-query attention with rotary embeddings; a rank computes its share of the heads."""
@@ -49,10 +46,11 @@ class SelfAttention(nn.Module):
         self.layer = layer
         self.attention = attention
         self.head_dim = config.head_dim
+        self.eps = config.rms_norm_eps
         num_heads = place.tp.split(config.num_heads, "num_attention_heads")
         kv_rows = Segment.split_kv_heads(config.num_kv_heads, config.head_dim, place.tp)
-        self.num_kv_heads = kv_rows.rows // config.head_dim
-        self.heads = (num_heads, self.num_kv_heads, self.num_kv_heads)
+        num_kv_heads = kv_rows.rows // config.head_dim
+        self.heads = (num_heads, num_kv_heads, num_kv_heads)
         q_size = config.num_heads * config.head_dim
         segments = {"q": Segment.split(q_size, place.tp, "query rows"), "k": kv_rows, "v": kv_rows}
         self.qkv_proj = ColumnParallelLinear(config.hidden_size, segments, config.qkv_bias, place)
@@ -62,12 +60,10 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden: torch.Tensor, rotary: RotaryRows, plan: Any) -> torch.Tensor:
         qkv = self.qkv_proj(hidden).view(-1, sum(self.heads), self.head_dim)
-        q, k, v = qkv.split_with_sizes(self.heads, dim=1)
-        if self.q_norm is None or self.k_norm is None:
-            apply_rotary(qkv[:, : -self.num_kv_heads], *rotary)  # q and k at once, in place
-        else:
-            q = apply_rotary(self.q_norm.norm(q), *rotary)
-            k = apply_rotary(self.k_norm.norm(k), *rotary)
+        norms = None
+        if self.q_norm is not None and self.k_norm is not None:
+            norms = self.q_norm.weight, self.k_norm.weight
+        q, k, v = norm_and_rotate(qkv, self.heads, norms, self.eps, *rotary)
         out: torch.Tensor = self.o_proj(self.attention.forward(plan, self.layer, q, k, v))
         return out
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from kernels.rotary import rotary_rows
 from model.config import ModelConfig, RopeScaling
 
 
@@ -37,9 +38,7 @@ class RotaryTable(nn.Module):
         self.register_buffer("table", table.to(device), persistent=False)
 
     def forward(self, positions: torch.Tensor) -> RotaryRows:
-        rows = self.table.index_select(0, positions).unsqueeze(1).to(self.dtype)
-        cos, sin = rows.chunk(2, dim=-1)
-        return RotaryRows(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
+        return RotaryRows(*rotary_rows(self.table, positions, self.dtype))
 
 
 def num_positions(config: ModelConfig) -> int:
