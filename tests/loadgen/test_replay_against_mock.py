@@ -222,6 +222,13 @@ def test_same_seed_and_nonce_give_the_same_bodies(replay: Replayer) -> None:
     assert bodies() != bodies()  # a nonce of its own, so that no run meets the last one's cache
 
 
+def test_two_runs_never_use_the_same_request_ids(replay: Replayer) -> None:
+    with MockServer(Script(**FAST)) as server:
+        for _ in range(2):
+            replay(server, [(i, 10, 1) for i in range(5)])
+    assert len({truth.headers["x-request-id"] for truth in server.truths}) == 10
+
+
 def test_max_model_len_of_the_server_is_kept(replay: Replayer) -> None:
     with MockServer(Script(max_model_len=100, **FAST)) as server:
         run = replay(server, [(0, 96, 4), (1, 97, 4)])
