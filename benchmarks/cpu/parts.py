@@ -58,11 +58,13 @@ def measure_start(bench: Bench) -> None:
 
 
 def measure_decode(bench: Bench, server: RunningServer) -> None:
-    """Through the daemon, with the engine alone, and with transformers."""
+    """Greedy through the daemon, with the engine alone and with transformers; and what drawing costs."""
     settings = bench.settings
     with ExitStack() as stack:
         systems: dict[str, Generate] = {
             OCTAVO: through(server),
+            "Octavo, temperature 0.7": through(server, temperature=0.7),
+            "Octavo, the same and top_p 0.9": through(server, temperature=0.7, top_p=0.9),
             "Octavo's `LLM`, no HTTP": stack.enter_context(in_worker(with_llm)),
             "transformers `generate`": stack.enter_context(in_worker(with_transformers)),
         }
@@ -111,8 +113,7 @@ def measure_clients(bench: Bench, server: RunningServer) -> None:
         for _ in range(bench.settings.repeats):
             for system, peer in systems.items():
                 answers = _client_streams(peer, bench.prompts, CLIENTS)
-                tokens = sum(answer.output_tokens for answer in answers)
-                rate = tokens / seconds_to_last("last_token_ns", answers)
+                rate = sum(map(_num_generated, answers)) / seconds_to_last("last_token_ns", answers)
                 bench.results.add(f"{CLIENTS} clients at once", RATE, rate, system)
                 ttft_ms = median_ttft_s(answers) * 1e3
                 bench.results.add(f"{CLIENTS} clients at once: median TTFT", "ms", ttft_ms, system)
@@ -122,9 +123,9 @@ def add_peak_memory(bench: Bench, server: RunningServer) -> None:
     bench.results.add("peak resident memory after all of this", "MB", server.peak_rss_bytes() / 1e6)
 
 
-def through(server: RunningServer) -> Generate:
+def through(server: RunningServer, **fields: float) -> Generate:
     def generate(prompts: list[list[int]], num_tokens: int) -> list[TokenTimes]:
-        bodies = [exact_completion(server.model, prompt, num_tokens) for prompt in prompts]
+        bodies = [exact_completion(server.model, prompt, num_tokens, **fields) for prompt in prompts]
         return [token_times(answer) for answer in stream_all(server.base_url, bodies)]
 
     return generate
@@ -140,3 +141,8 @@ def _client_streams(server: RunningServer, prompts: Prompts, count: int) -> list
     return stream_all(
         server.base_url, [completion(server.model, text, max_tokens=CLIENT_TOKENS) for text in texts]
     )
+
+
+def _num_generated(answer: RequestResult) -> int:
+    """Chunks may hold several tokens, or none; an answer that ran to its limit has them all."""
+    return answer.output_tokens_asked if answer.finish_reason == "length" else answer.output_tokens

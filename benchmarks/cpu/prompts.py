@@ -25,12 +25,11 @@ class Prompts:
 
 
 def completion(model: str, prompt: str | list[int], max_tokens: int, **fields: Any) -> dict[str, Any]:
-    """The body of a greedy completions request."""
+    """The body of a completions request, greedy unless `fields` say otherwise."""
     return {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, **fields}
 
 
-def exact_completion(model: str, token_ids: list[int], max_tokens: int) -> dict[str, Any]:
+def exact_completion(model: str, token_ids: list[int], max_tokens: int, **fields: Any) -> dict[str, Any]:
     """One that runs to `max_tokens` and tells which tokens each chunk holds (Octavo's own fields)."""
-    usage = {"include_usage": True}
-    fields = {"ignore_eos": True, "return_token_ids": True, "stream_options": usage}
-    return completion(model, token_ids, max_tokens, **fields)
+    exact = {"ignore_eos": True, "return_token_ids": True, "stream_options": {"include_usage": True}}
+    return completion(model, token_ids, max_tokens, **exact, **fields)
