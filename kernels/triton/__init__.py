@@ -1,1 +1,1 @@
-"""Triton kernels, one idea a file; each has a reference in plain torch. Imports triton: for GPUs, and tests."""
+"""Triton kernels, one idea a file, each with a reference in plain torch. Every module here imports triton."""

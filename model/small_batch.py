@@ -1,0 +1,254 @@
+"""The decode step of a few sequences as a straight line of fused kernels: for batches of up to 16 on a GPU.
+
+Such a step is bound by the weights' bytes and by the number of kernels, five to eight a layer here. It reads
+the decoder's own parameters and the attention backend's own cache, so any step may take this way or the
+generic one. Imports triton.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from kernels.attention.interface import DecodeBatch
+from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fused_decode_attention
+from kernels.triton.embedding import embed_tokens
+from kernels.triton.epilogue import Epilogue
+from kernels.triton.gemv import gemv
+from kernels.triton.residual_norm import residual_norm
+from kernels.triton.skinny_gemm import MAX_ROWS, skinny_gemm
+from kernels.triton.split_combine import split_combine
+from kernels.triton.split_combine_gemv import split_combine_gemv
+from kernels.triton.tiles import MAX_SPLITS, LinearTile, StepShape, StepTiles, step_tiles
+from model.config import ModelConfig
+from model.decoder import Decoder
+from model.layers import DecoderLayer
+from model.parallel import TensorParallel
+
+
+def step_shape(config: ModelConfig) -> StepShape:
+    return StepShape(
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_heads,
+        config.num_kv_heads,
+        config.head_dim,
+    )
+
+
+class SmallBatchDecode:
+    """One decode step for M sequences, M up to `MAX_ROWS`, with the parameters and the cache of `decoder`.
+
+    The cache is `decoder.attention.caches[layer]`, a pair of keys and values, each contiguous
+    [blocks, block_size, kv_heads, head_dim].
+    The residual stays in fp32 between layers. All buffers are made here; `run` allocates nothing and reads
+    nothing on the host, so that a CUDA graph can capture it. One step at a time: steps share the buffers.
+    """
+
+    @staticmethod
+    def supports(config: ModelConfig, dtype: torch.dtype, tp: TensorParallel) -> bool:
+        """Whether these kernels cover the model, in this type, on this many ranks."""
+        return tp.size == 1 and dtype in (torch.bfloat16, torch.float16) and _covers(config)
+
+    def __init__(self, decoder: Decoder) -> None:
+        """Raises ValueError if the kernels do not cover the model."""
+        config = decoder.config
+        if not _covers(config):
+            raise ValueError(f"the small-batch kernels do not cover this {config.architecture}")
+        self.decoder = decoder
+        self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
+        self.shape = step_shape(config)
+        weight = decoder.lm_head.weight
+        self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
+        self._buffers = _Buffers.allocate(config, weight.dtype, weight.device)
+        self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
+        self._norms = [_head_norms(layer) for layer in self._layers]
+
+    @torch.inference_mode()
+    def run(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        batch: DecodeBatch,
+        logits: torch.Tensor,
+        tiles: StepTiles | None = None,
+    ) -> None:
+        """Feed token_ids [M] int64 at positions [M] int64; fills logits [M, vocab_size] (fp32, contiguous).
+
+        Writes the rows' K and V to `batch.slots`. A padding row has context length 0 or 1 and a slot that
+        nothing reads; its logits mean nothing. The step's inputs must be complete, on this stream, before the
+        call: its kernels start reading them ahead of their turn. `tiles` replaces the tuned ones.
+        """
+        num_rows = len(token_ids)
+        tiles = tiles or step_tiles(self._device_name, self.shape, num_rows, batch.max_context)
+        step = _Step(self._buffers, tiles, num_rows, self.decoder.config.rms_norm_eps)
+        model = self.decoder.model
+        context = DecodeContext(
+            batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
+        )
+        embed_tokens(token_ids, model.embed_tokens.weight, step.residual)
+        for index, layer in enumerate(self._layers):
+            attention, mlp = layer.self_attn, layer.mlp
+            qkv_proj = attention.qkv_proj
+            step.product_of_norm(
+                layer.input_layernorm.weight, qkv_proj.weight, step.qkv, tiles.qkv, bias=qkv_proj.bias
+            )
+            step.attend(self.attention.caches[index], context, self._norms[index])
+            step.add_o(attention.o_proj.weight)
+            step.product_of_norm(
+                layer.post_attention_layernorm.weight,
+                mlp.gate_up_proj.weight,
+                step.activations,
+                tiles.gate_up,
+                Epilogue.SILU_AND_MUL,
+            )
+            step.add_product(step.activations, mlp.down_proj.weight, tiles.down)
+        step.product_of_norm(model.norm.weight, self.decoder.lm_head.weight, logits, tiles.lm_head)
+
+
+def _covers(config: ModelConfig) -> bool:
+    group, rest = divmod(config.num_heads, config.num_kv_heads)
+    return (
+        config.head_dim in (64, 128)
+        and rest == 0
+        and group <= 8
+        and config.hidden_size % 64 == 0
+        and config.intermediate_size % 64 == 0
+        and config.sliding_window is None
+        and not (config.o_bias or config.mlp_bias)
+    )
+
+
+def _head_norms(layer: DecoderLayer) -> HeadNorms | None:
+    q_norm, k_norm = layer.self_attn.q_norm, layer.self_attn.k_norm
+    if q_norm is None or k_norm is None:
+        return None
+    return HeadNorms(q_norm.weight, k_norm.weight, q_norm.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """Activations of one step, flat: a step of M rows takes the first M rows' worth of each."""
+
+    residual: torch.Tensor  # [MAX_ROWS, hidden] fp32
+    normed: torch.Tensor  # [MAX_ROWS, hidden]
+    qkv: torch.Tensor  # [MAX_ROWS, q + k + v rows]
+    attended: torch.Tensor  # [MAX_ROWS, heads * head_dim]
+    activations: torch.Tensor  # [MAX_ROWS, intermediate]
+    partials: torch.Tensor  # [MAX_SPLITS * MAX_ROWS * hidden] fp32, of split products
+    partial_out: torch.Tensor  # [MAX_ROWS * heads * MAX_SPLITS * head_dim] fp32, of attention's splits
+    partial_sums: torch.Tensor  # [MAX_ROWS * heads * MAX_SPLITS * 2] fp32
+
+    @staticmethod
+    def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> _Buffers:
+        q_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        parts = MAX_ROWS * config.num_heads * MAX_SPLITS
+
+        def empty(*shape: int, of: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.empty(shape, dtype=of, device=device)
+
+        return _Buffers(
+            residual=empty(MAX_ROWS, config.hidden_size),
+            normed=empty(MAX_ROWS, config.hidden_size, of=dtype),
+            qkv=empty(MAX_ROWS, q_size + 2 * kv_size, of=dtype),
+            attended=empty(MAX_ROWS, q_size, of=dtype),
+            activations=empty(MAX_ROWS, config.intermediate_size, of=dtype),
+            partials=empty(MAX_SPLITS * MAX_ROWS * config.hidden_size),
+            partial_out=empty(parts * config.head_dim),
+            partial_sums=empty(parts * 2),
+        )
+
+
+class _Step:
+    """The launches of one step over its rows' share of the buffers."""
+
+    def __init__(self, buffers: _Buffers, tiles: StepTiles, num_rows: int, eps: float) -> None:
+        self.tiles = tiles
+        self.eps = eps
+        self.num_rows = num_rows
+        self.residual = buffers.residual[:num_rows]
+        self.normed = buffers.normed[:num_rows]
+        self.qkv = buffers.qkv[:num_rows]
+        self.attended = buffers.attended[:num_rows]
+        self.activations = buffers.activations[:num_rows]
+        self._buffers = buffers
+        # Parts of a split product that the residual still lacks, if any: the next norm adds them.
+        self._pending: torch.Tensor | None = None
+        self._attention_partials: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def product_of_norm(
+        self,
+        norm_weight: torch.Tensor,
+        weight: torch.Tensor,
+        out: torch.Tensor,
+        tile: LinearTile,
+        epilogue: Epilogue = Epilogue.STORE,
+        bias: torch.Tensor | None = None,
+    ) -> None:
+        """out = epilogue(norm(residual) @ weight.T + bias); the norm takes a kernel of its own if it must."""
+        if tile.kernel == "gemv" and self._pending is None:
+            gemv(
+                self.residual,
+                weight,
+                out,
+                tile,
+                epilogue,
+                norm_weight=norm_weight,
+                eps=self.eps,
+                bias=bias,
+            )
+            return
+        residual_norm(self.residual, norm_weight, self.normed, self.eps, partials=self._pending)
+        self._pending = None
+        product = gemv if tile.kernel == "gemv" else skinny_gemm
+        product(self.normed, weight, out, tile, epilogue, bias=bias)
+
+    def attend(
+        self,
+        cache: tuple[torch.Tensor, torch.Tensor],
+        context: DecodeContext,
+        norms: HeadNorms | None,
+    ) -> None:
+        keys, values = cache
+        head_dim = keys.shape[-1]
+        parts = (self.num_rows, self.attended.shape[1] // head_dim, self.tiles.attention.splits)
+        partial_out = _view(self._buffers.partial_out, *parts, head_dim)
+        partial_sums = _view(self._buffers.partial_sums, *parts, 2)
+        fused_decode_attention(
+            self.qkv,
+            keys,
+            values,
+            context,
+            norms,
+            self.attended,
+            partial_out,
+            partial_sums,
+            self.tiles.attention,
+            scale=head_dim**-0.5,
+        )
+        self._attention_partials = (partial_out, partial_sums) if parts[-1] > 1 else None
+
+    def add_o(self, weight: torch.Tensor) -> None:
+        """residual += attended @ weight.T, after attention's splits have been combined."""
+        if self._attention_partials is not None:
+            if self.tiles.attention.combine == "projection":
+                split_combine_gemv(*self._attention_partials, weight, self.residual, self.tiles.o)
+                return
+            split_combine(*self._attention_partials, self.attended)
+        self.add_product(self.attended, weight, self.tiles.o)
+
+    def add_product(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> None:
+        """residual += x @ weight.T, or its parts are left for the next norm to add."""
+        if tile.kernel == "gemv":
+            gemv(x, weight, self.residual, tile, Epilogue.ADD)
+            return
+        if tile.splits > 1 and tile.reduce == "partials":
+            self._pending = _view(self._buffers.partials, tile.splits, *self.residual.shape)
+        skinny_gemm(x, weight, self.residual, tile, Epilogue.ADD, partials=self._pending)
+
+
+def _view(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
+    """The first elements of a flat buffer, in this shape."""
+    return buffer[: torch.Size(shape).numel()].view(shape)

@@ -1,0 +1,152 @@
+"""The fused small-batch decode step against the generic decoder: same logits, same K and V in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.attention.interface import DecodeBatch
+from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
+from model.config import ModelConfig
+from model.decoder import Decoder
+from model.parallel import TensorParallel
+from model.small_batch import SmallBatchDecode
+from tests.support.decoders import Stepper, build_decoder
+from tests.support.tiny_models import make_tiny_model
+
+BLOCK_SIZE, NUM_BLOCKS = 16, 12
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3": {"head_dim": 64, "intermediate_size": 128},
+    "llama3": {"head_dim": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2},
+    "qwen2": {
+        "hidden_size": 192,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "intermediate_size": 64,
+    },
+}
+GEMV = LinearTile("gemv", block_n=64, block_k=64, num_warps=4, trigger="early")
+SKINNY = LinearTile("skinny", block_n=64, block_k=64, num_warps=4, num_stages=3)
+SPLIT = replace(SKINNY, block_n=128, splits=2)  # fits where the inner dimension is a multiple of 128
+ONE_ROW = StepTiles(GEMV, AttentionTile("single_tile", 16, 3, combine="projection"), GEMV, GEMV, GEMV, GEMV)
+MANY_ROWS = StepTiles(SKINNY, AttentionTile("dot", 16, 2), SPLIT, SKINNY, SKINNY, SKINNY)
+MIXED = StepTiles(GEMV, AttentionTile("dot", 16, 1), SPLIT, GEMV, GEMV, SKINNY)  # gemv after split parts
+
+
+class PagedCaches:
+    """What `SmallBatchDecode` needs of a GPU attention backend: its caches, block by block."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        shape = decoder.attention.shape
+        by_block = (shape.num_kv_heads, NUM_BLOCKS, BLOCK_SIZE, shape.head_dim)
+        spare = (1, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim)
+        self.shape = shape
+        self.caches = [
+            tuple(
+                torch.cat((cache.view(by_block).permute(1, 2, 0, 3), cache.new_zeros(spare))).contiguous()
+                for cache in (layer.keys, layer.values)
+            )
+            for layer in decoder.attention.caches
+        ]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "lens", "num_padding", "tiles"),
+    [
+        ("qwen3", [21], 0, ONE_ROW),
+        ("qwen3", [17, 3, 32], 1, MANY_ROWS),
+        ("llama3", [5, 18], 0, MIXED),
+        ("qwen2", [30], 1, replace(ONE_ROW, attention=AttentionTile("dot", 16, 2))),
+    ],
+    ids=["one row", "many rows", "mixed", "bias"],
+)
+def test_step_equals_the_generic_decoder(
+    architecture: str, lens: list[int], num_padding: int, tiles: StepTiles
+) -> None:
+    """Prompts of lens[i] - 1 tokens by the generic decoder, then one step by each way, padding rows last."""
+    model, _ = make_tiny_model(architecture, **SHAPES[architecture])
+    decoder = build_decoder(model, block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS)
+    stepper = Stepper(decoder, NUM_BLOCKS)
+    generator = torch.Generator().manual_seed(5)
+    ids = [torch.randint(3, 320, (length,), generator=generator).tolist() for length in lens]
+    for key, tokens in enumerate(ids):
+        stepper.step({key: tokens[:-1]})
+    paged = PagedCaches(decoder)
+    expected = torch.cat(list(stepper.step({key: [tokens[-1]] for key, tokens in enumerate(ids)}).values()))
+
+    decoder.attention = paged
+    logits = torch.full((len(lens) + num_padding, 320), float("nan"))
+    SmallBatchDecode(decoder).run(
+        torch.tensor([tokens[-1] for tokens in ids] + [0] * num_padding),
+        torch.tensor([length - 1 for length in lens] + [0] * num_padding),
+        decode_batch(stepper, lens, num_padding),
+        logits,
+        tiles,
+    )
+    torch.testing.assert_close(logits[: len(lens)], expected, rtol=1e-4, atol=1e-4)
+    assert_same_caches(paged, stepper)
+
+
+def decode_batch(stepper: Stepper, lens: list[int], num_padding: int) -> DecodeBatch:
+    tables = torch.zeros(len(lens) + num_padding, 3, dtype=torch.int32)
+    slots = torch.full((len(tables),), NUM_BLOCKS * BLOCK_SIZE)
+    for row, length in enumerate(lens):
+        table = torch.tensor(stepper.tables[row], dtype=torch.int32)
+        tables[row, : len(table)] = table
+        slots[row] = table[(length - 1) // BLOCK_SIZE] * BLOCK_SIZE + (length - 1) % BLOCK_SIZE
+    context_lens = torch.tensor(lens + [0] * num_padding, dtype=torch.int32)
+    return DecodeBatch(tables, context_lens, slots, max_context=48)
+
+
+def assert_same_caches(paged: PagedCaches, stepper: Stepper) -> None:
+    """The generic decoder, whose caches are still the layers' own, wrote what the kernels wrote."""
+    generic = stepper.decoder.model.layers[0].self_attn.attention
+    for (keys, values), layer in zip(paged.caches, generic.caches, strict=True):
+        for ours, theirs in ((keys, layer.keys), (values, layer.values)):
+            flat = ours[:NUM_BLOCKS].flatten(0, 1).transpose(0, 1)
+            torch.testing.assert_close(flat, theirs, rtol=1e-4, atol=1e-4)
+
+
+QWEN3_06B = ModelConfig(
+    architecture="Qwen3ForCausalLM",
+    vocab_size=151936,
+    hidden_size=1024,
+    intermediate_size=3072,
+    num_layers=28,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=128,
+    max_position_embeddings=40960,
+    rms_norm_eps=1e-6,
+    rope_theta=1e6,
+    qk_norm=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"num_heads": 28, "num_kv_heads": 4, "hidden_size": 3584, "intermediate_size": 18944}, True),
+        ({"head_dim": 96}, False),
+        ({"num_heads": 32, "num_kv_heads": 2}, False),
+        ({"hidden_size": 1000}, False),
+        ({"sliding_window": 4096}, False),
+        ({"o_bias": True}, False),
+        ({"mlp_bias": True}, False),
+    ],
+)
+def test_supports(changes: dict[str, Any], expected: bool) -> None:
+    config = replace(QWEN3_06B, **changes)
+    assert SmallBatchDecode.supports(config, torch.bfloat16, TensorParallel()) is expected
+    assert not SmallBatchDecode.supports(config, torch.float32, TensorParallel())
+    assert not SmallBatchDecode.supports(config, torch.bfloat16, TensorParallel(0, 2))
+
+
+def test_a_model_that_is_not_covered_is_refused() -> None:
+    model, _ = make_tiny_model("mistral-window")
+    with pytest.raises(ValueError, match="do not cover this MistralForCausalLM"):
+        SmallBatchDecode(build_decoder(model))
