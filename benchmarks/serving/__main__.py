@@ -1,0 +1,100 @@
+"""Serving workloads against Octavo, which this starts, or against a server that runs already.
+
+    python -m benchmarks.serving --model FOLDER --load-format dummy --workloads W1,W2g --out DIR
+    python -m benchmarks.serving --base-url http://127.0.0.1:8001 --workloads W1
+
+Prints a Markdown table and writes it, with every figure, to the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from subprocess import STDOUT, Popen
+from sys import executable
+
+from benchmarks.serving.client import run_workload
+from benchmarks.serving.figures import Figures, figures_of, markdown
+from benchmarks.serving.workloads import WORKLOADS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--base-url", help="measure this server instead of starting one")
+    parser.add_argument("--model", help="model folder that Octavo serves")
+    parser.add_argument("--load-format", default="auto", help="dummy: random weights (default: auto)")
+    parser.add_argument("--serve-flags", default="", help="further flags of `octavo serve`")
+    parser.add_argument("--port", type=int, default=8001, help="(default: 8001)")
+    parser.add_argument("--workloads", default="W1,W2g", help=", ".join(WORKLOADS))
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for results (default: out)")
+    parser.add_argument("--label", default="octavo", help="names the result files (default: octavo)")
+    parser.add_argument("--budget", type=float, default=1e9, help="begin no run after so many seconds")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    server = nullcontext(arguments.base_url) if arguments.base_url else _octavo(arguments)
+    with server as base_url:
+        rows = _run_all(base_url, arguments)
+    (arguments.out / f"{arguments.label}.json").write_text(
+        json.dumps([asdict(row) for row in rows], indent=1)
+    )
+    (arguments.out / f"{arguments.label}.md").write_text(markdown(rows) + "\n")
+    print(markdown(rows), flush=True)
+
+
+def _run_all(base_url: str, arguments: argparse.Namespace) -> list[Figures]:
+    begin = time.monotonic()
+    rows = []
+    run_workload(base_url, "m", WORKLOADS["warm"])
+    for name in arguments.workloads.split(","):
+        if time.monotonic() - begin > arguments.budget:
+            print(f"{name} and what follows it: out of time", flush=True)
+            break
+        try:
+            rows.append(figures_of(name, run_workload(base_url, "m", WORKLOADS[name])))
+            print(markdown(rows[-1:]).splitlines()[-1], flush=True)
+        except RuntimeError as error:
+            print(f"FAILED {error}", flush=True)
+    return rows
+
+
+@contextmanager
+def _octavo(arguments: argparse.Namespace) -> Iterator[str]:
+    command = [executable, "-m", "server.cli", "serve", "--model", arguments.model]
+    command += ["--load-format", arguments.load_format, "--served-model-name", "m"]
+    command += ["--port", str(arguments.port), *arguments.serve_flags.split()]
+    base_url = f"http://127.0.0.1:{arguments.port}"
+    log_file = arguments.out / f"{arguments.label}.server.log"
+    with log_file.open("wb") as log:
+        begin = time.monotonic()
+        process = Popen(command, stdout=log, stderr=STDOUT)
+        try:
+            while not _healthy(base_url):
+                if process.poll() is not None:
+                    raise SystemExit(
+                        f"the server ended with {process.returncode}:\n{log_file.read_text()[-3000:]}"
+                    )
+                time.sleep(0.05)
+            print(f"start to /health: {time.monotonic() - begin:.1f} s", flush=True)
+            yield base_url
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _healthy(base_url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{base_url}/health", timeout=2) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+if __name__ == "__main__":
+    main()
