@@ -73,11 +73,11 @@ def build_schedule(trace: Trace, options: ScheduleOptions) -> Schedule:
     arrivals, window_ns = _window(arrivals, options, schedule)
     arrivals = _scale_rate(arrivals, options.rate_scale, window_ns, schedule, rng)
     for arrival in arrivals:
-        row = _cap(arrival.row, trace.block_size, options, schedule)
-        if row is None:
-            continue
         if len(schedule.requests) == options.limit:
             schedule.dropped["over_limit"] += 1
+            continue
+        row = _cap(arrival.row, trace.block_size, options, schedule)
+        if row is None:
             continue
         schedule.requests.append(
             ScheduledRequest(

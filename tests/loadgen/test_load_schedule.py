@@ -68,6 +68,13 @@ def test_clipping_keeps_every_request_within_all_caps(
     assert sum(schedule.clipped.values()) == ((request.input_tokens, request.output_tokens) != lengths)
 
 
+def test_only_requests_that_are_sent_count_as_clipped() -> None:
+    trace = make_trace([TraceRow(i, 100, 10) for i in range(6)])
+    schedule = build_schedule(trace, ScheduleOptions(limit=2, max_input_tokens=50, cap_mode="clip"))
+    assert sum(schedule.clipped.values()) == len(schedule.requests) == 2
+    assert schedule.dropped == {"over_limit": 4}
+
+
 def test_same_seed_same_schedule_and_another_seed_another() -> None:
     trace = read_trace(SAMPLES / "mooncake_conversation_300s_short.jsonl")
     first, second, other = (
