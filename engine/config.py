@@ -63,7 +63,7 @@ class EngineConfig:
     kv_cache_bytes: int = flag(512 * 2**20, "KV pool on a CPU, in bytes", "kv cache")
     gpu_memory_utilization: float = flag(0.9, "share of the GPU's memory that Octavo may fill", "kv cache")
     enable_prefix_caching: bool = flag(True, "reuse the KV of prompts that begin alike", "kv cache")
-    attention_backend: str = flag("auto", "attention kernels", "engine", ("auto", "torch"))
+    attention_backend: str = flag("auto", "attention kernels", "engine", ("auto", "flash", "triton", "torch"))
     tensor_parallel_size: int = flag(1, "GPUs that share each layer", "engine")
     enforce_eager: bool = flag(False, "no CUDA graphs and no compilation", "engine")
     stall_timeout: float = flag(

@@ -1,0 +1,307 @@
+"""Split-KV attention of one new row per sequence over a paged cache ("flash decoding", Dao et al. 2023).
+
+Contract of both kernels, for B rows, H query heads over KV heads, head size D:
+  q [B, H, D]; k, v [B, KV, D], the new row's, or None when the cache holds them already: dtype of the cache,
+  any stride between rows, contiguous within one
+  keys, values [blocks, block_size, KV, D], contiguous
+  block_tables [B, any] int32, any stride between rows; context_lens [B] int32, the new row included
+  slots [B] int64, where k and v are written
+  out [B, H * D], contiguous; partial [B, H, splits, D] and stats [B, H, splits, 2], fp32 scratch
+A program owns (row, KV head, split). The query heads of a group are the rows of one matrix product, padded to
+16. Splits are whole tiles of keys; programs past a row's context end at once. The split that owns the last
+position writes k and v, and takes them from its registers: nothing waits for the write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from kernels.triton.paged_cache import tile_offsets
+from kernels.triton.pdl import EARLY, LATE, Trigger, launch_options, trigger_code
+
+_LOG2_E = 1.4426950408889634
+_NO_WINDOW = 2**30  # longer than any context
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """How a decode is cut up. `min_split_tiles` tiles of `block_keys` keys are one split at least."""
+
+    block_keys: int
+    num_warps: int
+    num_stages: int
+    num_splits: int
+    min_split_tiles: int = 1
+    trigger: Trigger = "none"  # when the next kernel may start, see kernels/triton/pdl.py
+
+
+@triton.jit
+def _split_tiles(length, num_splits, min_split_tiles, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr):
+    """(first key, a multiple of the tile; tiles of each split; splits that have any)."""
+    start = tl.maximum(length - WINDOW, 0) // BLOCK_KEYS * BLOCK_KEYS
+    num_tiles = tl.cdiv(length - start, BLOCK_KEYS)
+    tiles = tl.maximum(tl.cdiv(num_tiles, num_splits), min_split_tiles)
+    return start, tiles, tl.cdiv(num_tiles, tiles)
+
+
+@triton.jit
+def _attend_tiles(
+    acc,
+    top,
+    total,
+    q,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    begin,
+    end,
+    first_visible,
+    kv_head,
+    scale_log2,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+):
+    """Online softmax over the cached keys begin to end."""
+    dims = tl.arange(0, DIM_PAD)
+    dim_mask = dims < HEAD_DIM
+    for first in range(begin, end, BLOCK_KEYS):
+        positions = first + tl.arange(0, BLOCK_KEYS)
+        cached = positions < end
+        offsets = tile_offsets(table_ptr, first, end, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS)
+        k_mask, v_mask = cached[None, :] & dim_mask[:, None], cached[:, None] & dim_mask[None, :]
+        k = tl.load(keys_ptr + offsets[None, :] + dims[:, None], mask=k_mask, other=0.0)
+        v = tl.load(values_ptr + offsets[:, None] + dims[None, :], mask=v_mask, other=0.0)
+        visible = cached & (positions >= first_visible)
+        scores = tl.dot(q, k, input_precision="ieee") * scale_log2
+        scores = tl.where(visible[None, :], scores, -1e30)
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.exp2(scores - new_top[:, None])
+        decay = tl.exp2(top - new_top)
+        total = total * decay + tl.sum(weights, 1)
+        acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
+        top = new_top
+    return acc, top, total
+
+
+@triton.jit(do_not_specialize=["table_stride", "num_splits", "min_split_tiles"])
+def decode_splits(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    keys_ptr,
+    values_ptr,
+    tables_ptr,
+    lens_ptr,
+    slots_ptr,
+    out_ptr,
+    partial_ptr,
+    stats_ptr,
+    q_stride,
+    k_stride,
+    v_stride,
+    table_stride,
+    num_splits,
+    min_split_tiles,
+    scale_log2,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUP_PAD: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TRIGGER: tl.constexpr,
+):
+    if TRIGGER == EARLY:
+        gdc_launch_dependents()
+    if TRIGGER:
+        gdc_wait()
+    # Heads vary fastest: programs that run together read neighbouring parts of the same slots.
+    kv_head = tl.program_id(0)
+    row = tl.program_id(1).to(tl.int64)
+    split = tl.program_id(2)
+    length = tl.load(lens_ptr + row)
+    start, tiles, active = _split_tiles(length, num_splits, min_split_tiles, BLOCK_KEYS, WINDOW)
+    if split >= active:
+        return
+    begin = start + split * tiles * BLOCK_KEYS
+    end = tl.minimum(begin + tiles * BLOCK_KEYS, length)
+
+    dims = tl.arange(0, DIM_PAD)
+    group = tl.arange(0, GROUP_PAD)
+    dim_mask = dims < HEAD_DIM
+    q_mask = (group < GROUP)[:, None] & dim_mask[None, :]
+    q_offsets = (kv_head * GROUP + group)[:, None] * HEAD_DIM + dims[None, :]
+    q = tl.load(q_ptr + row * q_stride + q_offsets, mask=q_mask, other=0.0)
+
+    top = tl.full([GROUP_PAD], -1e29, tl.float32)  # above a masked score, so that a tile of them weighs 0
+    total = tl.zeros([GROUP_PAD], tl.float32)
+    acc = tl.zeros([GROUP_PAD, DIM_PAD], tl.float32)
+    if k_ptr is not None:
+        end = tl.minimum(end, length - 1)
+        if split == active - 1:
+            k = tl.load(k_ptr + row * k_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
+            v = tl.load(v_ptr + row * v_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
+            new = (tl.load(slots_ptr + row) * KV_HEADS + kv_head) * HEAD_DIM + dims
+            tl.store(keys_ptr + new, k, mask=dim_mask)
+            tl.store(values_ptr + new, v, mask=dim_mask)
+            top = tl.sum(q.to(tl.float32) * k.to(tl.float32)[None, :], 1) * scale_log2
+            total += 1.0
+            acc += v.to(tl.float32)[None, :]
+    acc, top, total = _attend_tiles(
+        acc, top, total, q, keys_ptr, values_ptr, tables_ptr + row * table_stride, begin, end,
+        length - WINDOW, kv_head, scale_log2, KV_HEADS, HEAD_DIM, DIM_PAD, BLOCK_SIZE, BLOCK_KEYS,
+    )  # fmt: skip
+
+    if TRIGGER == LATE:
+        gdc_launch_dependents()
+    head = row * (KV_HEADS * GROUP) + kv_head * GROUP + group
+    if active == 1:
+        tl.store(
+            out_ptr + head[:, None] * HEAD_DIM + dims[None, :],
+            (acc / total[:, None]).to(out_ptr.dtype.element_ty),
+            mask=q_mask,
+        )
+    else:
+        part = head * num_splits + split
+        tl.store(partial_ptr + part[:, None] * HEAD_DIM + dims[None, :], acc, mask=q_mask)
+        tl.store(stats_ptr + part * 2, top, mask=group < GROUP)
+        tl.store(stats_ptr + part * 2 + 1, total, mask=group < GROUP)
+
+
+@triton.jit(do_not_specialize=["num_splits", "min_split_tiles"])
+def combine_splits(
+    partial_ptr,
+    stats_ptr,
+    lens_ptr,
+    out_ptr,
+    num_splits,
+    min_split_tiles,
+    NUM_HEADS: tl.constexpr,
+    HEADS_PER_PROGRAM: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    SPLITS_PAD: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TRIGGER: tl.constexpr,
+):
+    """Weigh the splits of a row by their share of the softmax; rows of one split are complete already."""
+    if TRIGGER == EARLY:
+        gdc_launch_dependents()
+    if TRIGGER:
+        gdc_wait()
+    row = tl.program_id(1).to(tl.int64)
+    length = tl.load(lens_ptr + row)
+    _, _, active = _split_tiles(length, num_splits, min_split_tiles, BLOCK_KEYS, WINDOW)
+    if active <= 1:
+        return
+    dims = tl.arange(0, DIM_PAD)
+    splits = tl.arange(0, SPLITS_PAD)
+    dim_mask = dims < HEAD_DIM
+    mask = splits < active
+    for i in tl.static_range(HEADS_PER_PROGRAM):
+        head = row * NUM_HEADS + tl.program_id(0) * HEADS_PER_PROGRAM + i
+        part = head * num_splits + splits
+        top = tl.load(stats_ptr + part * 2, mask=mask, other=-1e30)
+        total = tl.load(stats_ptr + part * 2 + 1, mask=mask, other=0.0)
+        acc = tl.load(
+            partial_ptr + part[:, None] * HEAD_DIM + dims[None, :],
+            mask=mask[:, None] & dim_mask[None, :],
+            other=0.0,
+        )
+        share = tl.exp2(top - tl.max(top, 0))
+        result = tl.sum(acc * share[:, None], 0) / tl.sum(total * share, 0)
+        tl.store(out_ptr + head * HEAD_DIM + dims, result.to(out_ptr.dtype.element_ty), mask=dim_mask)
+
+
+def scratch_size(num_rows: int, num_heads: int, head_dim: int, num_splits: int) -> int:
+    """Floats that `attend_decodes` needs as `scratch`."""
+    return num_rows * num_heads * num_splits * (head_dim + 2) if num_splits > 1 else 0
+
+
+def attend_decodes(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    v: torch.Tensor | None,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    block_tables: torch.Tensor,
+    context_lens: torch.Tensor,
+    slots: torch.Tensor,
+    out: torch.Tensor,
+    scratch: torch.Tensor,
+    *,
+    scale: float,
+    window: int | None,
+    config: DecodeConfig,
+) -> None:
+    """Shapes as above; `scratch` [scratch_size(...)] fp32. Without k and v the cache holds the new rows."""
+    num_rows, num_heads, head_dim = q.shape
+    _, block_size, kv_heads, _ = keys.shape
+    group = num_heads // kv_heads
+    dim_pad = triton.next_power_of_2(head_dim)
+    num_splits = config.num_splits
+    num_parts = num_rows * num_heads * num_splits
+    partial, stats = scratch[: num_parts * head_dim], scratch[num_parts * head_dim :]
+    trigger = trigger_code(config.trigger, q.device)
+    common = {
+        "HEAD_DIM": head_dim,
+        "DIM_PAD": dim_pad,
+        "BLOCK_KEYS": config.block_keys,
+        "WINDOW": window or _NO_WINDOW,
+        "TRIGGER": trigger,
+        **launch_options(trigger),
+    }
+    decode_splits[(kv_heads, num_rows, num_splits)](
+        q,
+        k,
+        v,
+        keys,
+        values,
+        block_tables,
+        context_lens,
+        slots,
+        out,
+        partial,
+        stats,
+        q.stride(0),
+        0 if k is None else k.stride(0),
+        0 if v is None else v.stride(0),
+        block_tables.stride(0),
+        num_splits,
+        config.min_split_tiles,
+        scale * _LOG2_E,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        GROUP_PAD=max(16, triton.next_power_of_2(group)),
+        BLOCK_SIZE=block_size,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **common,
+    )
+    if num_splits > 1:
+        # Few rows want programs, many rows want few: most of them may have nothing to combine.
+        per_program = 1 if num_rows * num_heads <= 512 else group
+        combine_splits[(num_heads // per_program, num_rows)](
+            partial,
+            stats,
+            context_lens,
+            out,
+            num_splits,
+            config.min_split_tiles,
+            NUM_HEADS=num_heads,
+            HEADS_PER_PROGRAM=per_program,
+            SPLITS_PAD=max(4, triton.next_power_of_2(num_splits)),
+            num_warps=4,
+            **common,
+        )

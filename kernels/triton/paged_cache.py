@@ -1,0 +1,77 @@
+"""Where a paged cache of [blocks, block_size, KV, D] holds a tile of keys, and writing new rows into it."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tile_offsets(
+    table_ptr,
+    first,
+    end,
+    kv_head,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+):
+    """Where the cache holds keys first to first + BLOCK_KEYS of a head; `first` is a multiple of BLOCK_KEYS.
+
+    Keys from `end` on, which the table may not know, get the offset of some other key.
+    """
+    keys_in_tile = tl.arange(0, BLOCK_KEYS)
+    if BLOCK_SIZE % BLOCK_KEYS == 0:  # a tile lies within one block
+        block = tl.load(table_ptr + first // BLOCK_SIZE).to(tl.int64)
+        slots = block * BLOCK_SIZE + first % BLOCK_SIZE + keys_in_tile
+    else:
+        positions = first + keys_in_tile
+        blocks = tl.load(table_ptr + positions // BLOCK_SIZE, mask=positions < end, other=0).to(tl.int64)
+        slots = blocks * BLOCK_SIZE + positions % BLOCK_SIZE
+    return (slots * KV_HEADS + kv_head) * HEAD_DIM
+
+
+@triton.jit
+def scatter_rows(
+    k_ptr,
+    v_ptr,
+    slots_ptr,
+    keys_ptr,
+    values_ptr,
+    k_stride,
+    v_stride,
+    SIZE: tl.constexpr,
+    SIZE_PAD: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots_ptr + row)
+    offsets = tl.arange(0, SIZE_PAD)
+    mask = offsets < SIZE
+    k = tl.load(k_ptr + row * k_stride + offsets, mask=mask)
+    v = tl.load(v_ptr + row * v_stride + offsets, mask=mask)
+    tl.store(keys_ptr + slot * SIZE + offsets, k, mask=mask)
+    tl.store(values_ptr + slot * SIZE + offsets, v, mask=mask)
+
+
+def write_paged_kv(
+    keys: torch.Tensor, values: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Store row t of k and v [T, KV, D] at slots[t] of keys and values; slots [T] int64, distinct.
+
+    Any stride between the rows of k and v, contiguous within one; the caches contiguous.
+    """
+    size = k.shape[1] * k.shape[2]
+    scatter_rows[(len(k),)](
+        k,
+        v,
+        slots,
+        keys,
+        values,
+        k.stride(0),
+        v.stride(0),
+        SIZE=size,
+        SIZE_PAD=triton.next_power_of_2(size),
+        num_warps=4 if size > 512 else 2,
+    )
