@@ -1,0 +1,47 @@
+"""Imports point down only: server -> engine -> model -> kernels, and loadgen stands alone."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {"server", "engine", "model", "kernels", "configs", "loadgen", "tests", "benchmarks"}
+MAY_IMPORT = {
+    "kernels": {"kernels"},
+    "model": {"model", "kernels"},
+    "engine": {"engine", "model", "kernels"},
+    "server": {"server", "engine", "model", "kernels", "configs"},
+    "configs": {"configs"},
+    "loadgen": {"loadgen"},
+}
+
+
+def imported_packages(file: Path) -> Iterator[tuple[int, str]]:
+    """(line, our own package) of every import in a file, those inside functions included."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: line {node.lineno} is a relative import"
+            names = [node.module or ""]
+        else:
+            continue
+        for name in names:
+            package = name.partition(".")[0]
+            if package in PACKAGES:
+                yield node.lineno, package
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_point_down(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} imports {imported}"
+        for file in files
+        for line, imported in imported_packages(file)
+        if imported not in MAY_IMPORT[package]
+    ]
+    assert not wrong, "\n".join(wrong)
