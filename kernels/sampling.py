@@ -7,7 +7,11 @@ the softmax distribution (Gumbel 1954; Maddison et al., "A* Sampling", 2014), so
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
+
+from kernels.fused import runs_fused
 
 _INT32_GOLDEN = -1640531535  # 2^32 / golden ratio, as a signed int32
 _INT64_GOLDEN = -7046029254386353131  # likewise for 64 bits
@@ -133,15 +137,36 @@ def draw(scaled: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor) -> 
     return (scaled + gumbel_noise(seeds, positions, scaled.shape[-1])).argmax(dim=-1)
 
 
+class Restriction(NamedTuple):
+    """Which tokens may be drawn, by row [R], with the meaning that `restrict` gives them."""
+
+    top_k: torch.Tensor  # int64
+    top_p: torch.Tensor  # fp32
+    min_p: torch.Tensor  # fp32
+
+
 def sample_tokens(
-    logits: torch.Tensor, temperature: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    seeds: torch.Tensor,
+    positions: torch.Tensor,
+    restriction: Restriction | None = None,
 ) -> torch.Tensor:
     """One token per row [R] int64: drawn at `temperature` [R] fp32, or the most likely one where it is 0.
 
-    Reads nothing on the host, so it can be part of a CUDA graph. Below 1e-5 a temperature counts as 0.
+    logits [R, V], of any float type on a GPU and fp32 elsewhere. Reads nothing on the host where the logits
+    are on a GPU, so it can be part of a CUDA graph. Below 1e-5 a temperature counts as 0.
     """
+    if runs_fused(logits):
+        from kernels.triton.restrict import thresholds
+        from kernels.triton.sample import sample
+
+        limits = None if restriction is None else thresholds(logits, temperature, *restriction)
+        return sample(logits, temperature, seeds, positions, thresholds=limits)
     greedy = temperature < 1e-5
     shifted = logits - logits.amax(dim=-1, keepdim=True)  # a tiny temperature must not overflow
     scaled = shifted / temperature.masked_fill(greedy, 1.0).unsqueeze(1)
+    if restriction is not None:
+        scaled = restrict(scaled, *restriction)
     noise = gumbel_noise(seeds, positions, logits.shape[-1])
     return (scaled + noise.masked_fill(greedy.unsqueeze(1), 0.0)).argmax(dim=-1)

@@ -113,9 +113,12 @@ class Sampler:
     def _choose(
         self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
     ) -> torch.Tensor:
-        token_ids = logits.argmax(dim=-1)
         if needs.random is None:
-            return token_ids
+            return logits.argmax(dim=-1)
+        positions = self._index([entry.start + entry.num_tokens for entry in scheduled])
+        if logits.is_cuda:
+            return self._choose_at_once(logits, needs, positions)
+        token_ids = logits.argmax(dim=-1)
         rows = needs.rows[needs.random]
         drawn_logits = logits[needs.random]
         drawn_logits -= drawn_logits.amax(dim=-1, keepdim=True)  # a tiny temperature must not overflow
@@ -129,9 +132,20 @@ class Sampler:
                 state.top_p[restricted_rows],
                 state.min_p[restricted_rows],
             )
-        positions = self._index([entry.start + entry.num_tokens for entry in scheduled])[needs.random]
-        token_ids[needs.random] = sampling.draw(scaled, self._rows.seed[rows], positions)
+        token_ids[needs.random] = sampling.draw(scaled, self._rows.seed[rows], positions[needs.random])
         return token_ids
+
+    def _choose_at_once(
+        self, logits: torch.Tensor, needs: _BatchNeeds, positions: torch.Tensor
+    ) -> torch.Tensor:
+        """All rows in the same few kernels, each by its own parameters."""
+        state, rows = self._rows, needs.rows
+        restriction = None
+        if needs.restricted is not None:
+            restriction = sampling.Restriction(state.top_k[rows], state.top_p[rows], state.min_p[rows])
+        return sampling.sample_tokens(
+            logits, state.temperature[rows], state.seed[rows], positions, restriction
+        )
 
     def _needs_of(self, scheduled: list[ScheduledSequence]) -> _BatchNeeds:
         members = [(entry.sequence.sequence_id, entry.row) for entry in scheduled]
