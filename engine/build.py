@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from engine.config import EngineConfig, SchedulerConfig
+from engine.config import ConfigError, EngineConfig, SchedulerConfig
 from engine.engine import Engine
 from engine.limits import (
     cpu_pool_blocks,
@@ -58,7 +58,10 @@ def build_engine(
     dtype = resolve_dtype(config.dtype, model_config, device)
     assert config.block_size is not None
     shape = attention_shape(model_config, block_size=config.block_size, dtype=dtype, device=device)
-    attention = attention_backend(config.attention_backend, shape)
+    try:
+        attention = attention_backend(config.attention_backend, shape)
+    except ValueError as error:
+        raise ConfigError(f"--attention-backend: {error}") from None
     decoder = load_model(
         source,
         model_config,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +17,10 @@ from engine.runner.sampler import Sampled
 from kernels.attention.interface import AttentionBackend, DecodeBatch, GraphAttentionBackend
 from kernels.sampling import sample_tokens
 from model.decoder import Decoder
+from model.parallel import TensorParallel
+
+if TYPE_CHECKING:
+    from model.small_batch import SmallBatchDecode
 
 # Beyond about 16 rows there are programs enough without splitting a context, so one graph serves them all.
 _SPLIT_ROWS = 16
@@ -30,6 +35,18 @@ class _DecodeGraph:
     sample: Callable[[], None]  # for rows that ask for no more than a temperature
     logits: torch.Tensor  # [size, vocab_size] fp32
     token_ids: torch.Tensor  # [size] int64
+
+
+def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
+    """The fused kernels for up to 16 rows, where they cover the model."""
+    weight = decoder.lm_head.weight
+    if not weight.is_cuda:
+        return None
+    from model.small_batch import SmallBatchDecode  # needs triton
+
+    if not SmallBatchDecode.supports(decoder.config, weight.dtype, TensorParallel()):
+        return None
+    return SmallBatchDecode(decoder)
 
 
 def graph_sizes(max_num_seqs: int) -> list[int]:
@@ -60,6 +77,7 @@ class GraphModelRunner(ModelRunner):
         self._sizes = graph_sizes(config.max_num_seqs)
         self._tables = DecodeTables(self._rows, config.max_num_seqs, spare_block=config.num_blocks)
         self._capture = capture
+        self._small_batch = _small_batch_decode(decoder)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
 
     def capture_all(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -135,8 +153,12 @@ class GraphModelRunner(ModelRunner):
             slots=blocks.long() * block_size + positions % block_size,
             max_context=context,
         )
-        plan = self._graph_attention.plan_decode(batch)
-        hidden = self._decoder(self._rows.last_token[rows], positions, plan)
+        token_ids = self._rows.last_token[rows]
+        if self._small_batch is not None and size <= _SPLIT_ROWS:
+            logits = torch.empty(size, self._rows.vocab_size, dtype=torch.float32, device=self._device)
+            self._small_batch.run(token_ids, positions, batch, logits)
+            return logits
+        hidden = self._decoder(token_ids, positions, self._graph_attention.plan_decode(batch))
         return self._decoder.logits(hidden)
 
     def _sample(self, logits: torch.Tensor) -> torch.Tensor:
