@@ -1,0 +1,146 @@
+"""The models, batch sizes and contexts that are measured, and the tiles that compete for them."""
+
+from __future__ import annotations
+
+from kernels.triton.tiles import AttentionTile, LinearTile
+from model.config import ModelConfig
+
+ROWS = (1, 2, 4, 8, 16)
+CONTEXTS = (512, 4096)
+BLOCK_SIZE = 128
+KINDS = ("qkv", "o", "gate_up", "down", "lm_head")
+
+BANDWIDTH = 4.6e12  # bytes a second that the card reads at best
+# Milliseconds a step at context 512, from laboratory kernels on this card: what these have to reach.
+TARGETS_MS = {"0.6B": {1: 0.642, 4: 0.851, 16: 1.100}, "8B": {1: 3.99, 4: 4.41, 16: 4.80}}
+
+
+def _qwen3(hidden: int, intermediate: int, layers: int, heads: int, tied: bool) -> ModelConfig:
+    return ModelConfig(
+        architecture="Qwen3ForCausalLM",
+        vocab_size=151936,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=8,
+        head_dim=128,
+        max_position_embeddings=40960,
+        rms_norm_eps=1e-6,
+        rope_theta=1e6,
+        tie_word_embeddings=tied,
+        qk_norm=True,
+    )
+
+
+MODELS = {"0.6B": _qwen3(1024, 3072, 28, 16, tied=True), "8B": _qwen3(4096, 12288, 36, 32, tied=False)}
+
+
+def product_shape(config: ModelConfig, kind: str) -> tuple[int, int]:
+    """(outputs, inner dimension); of gate_up, the outputs after the activation."""
+    q_size = config.num_heads * config.head_dim
+    return {
+        "qkv": (q_size + 2 * config.num_kv_heads * config.head_dim, config.hidden_size),
+        "o": (config.hidden_size, q_size),
+        "gate_up": (config.intermediate_size, config.hidden_size),
+        "down": (config.hidden_size, config.intermediate_size),
+        "lm_head": (config.vocab_size, config.hidden_size),
+    }[kind]
+
+
+def _gemv(*tiles: tuple[int, int, int, str]) -> list[LinearTile]:
+    return [LinearTile("gemv", n, k, warps, trigger) for n, k, warps, trigger in tiles]  # type: ignore[arg-type]
+
+
+def _skinny(*tiles: tuple[int, int, int], splits: tuple[int, ...] = (1,)) -> list[LinearTile]:
+    return [
+        LinearTile("skinny", n, k, 4, "late", num_stages=stages, splits=s)
+        for n, k, stages in tiles
+        for s in splits
+    ]
+
+
+GEMV = {
+    "0.6B": {
+        "qkv": _gemv(
+            (16, 1024, 8, "early"), (8, 1024, 8, "early"), (4, 1024, 4, "late"), (8, 1024, 4, "early")
+        ),
+        "o": _gemv((4, 2048, 8, "early"), (4, 2048, 8, "late"), (8, 2048, 8, "early")),
+        "gate_up": _gemv(
+            (16, 1024, 8, "early"), (8, 1024, 8, "early"), (8, 1024, 8, "late"), (4, 1024, 4, "late")
+        ),
+        "down": _gemv(
+            (4, 1024, 8, "early"), (4, 1024, 8, "late"), (8, 1024, 8, "early"), (4, 1024, 4, "early")
+        ),
+        "lm_head": _gemv((8, 1024, 4, "early"), (8, 1024, 8, "late"), (16, 1024, 8, "late")),
+    },
+    "8B": {
+        "qkv": _gemv((4, 2048, 8, "late"), (4, 4096, 8, "late"), (4, 2048, 8, "early")),
+        "o": _gemv((4, 4096, 8, "early"), (4, 2048, 8, "late"), (8, 2048, 8, "early")),
+        "gate_up": _gemv((4, 2048, 8, "late"), (4, 4096, 8, "late"), (8, 1024, 4, "late")),
+        "down": _gemv(
+            (4, 2048, 8, "late"), (4, 4096, 8, "late"), (8, 1024, 4, "late"), (4, 2048, 8, "early")
+        ),
+        "lm_head": _gemv((4, 2048, 8, "late"), (8, 2048, 8, "late"), (8, 1024, 4, "late")),
+    },
+}
+GEMV_TWO_ROWS = {  # twice the accumulators: smaller tiles
+    "0.6B": {
+        "qkv": _gemv((8, 1024, 8, "early"), (4, 1024, 8, "early")),
+        "o": _gemv((4, 2048, 8, "early"), (4, 1024, 8, "early")),
+        "gate_up": _gemv((4, 1024, 8, "early"), (4, 1024, 8, "late")),
+        "down": _gemv((4, 1024, 8, "early"), (4, 1024, 8, "late")),
+        "lm_head": _gemv((8, 1024, 8, "late"), (4, 1024, 4, "late")),
+    },
+    "8B": {
+        "qkv": _gemv((4, 2048, 8, "late"), (4, 1024, 8, "late")),
+        "o": _gemv((4, 2048, 8, "early"), (4, 1024, 8, "late")),
+        "gate_up": _gemv((4, 1024, 8, "late"), (4, 2048, 8, "late")),
+        "down": _gemv((4, 2048, 8, "late")),
+        "lm_head": _gemv((4, 2048, 8, "late"), (4, 1024, 8, "late")),
+    },
+}
+SKINNY = {
+    "0.6B": {
+        "qkv": _skinny((64, 128, 4), (64, 64, 6), (64, 128, 3)),
+        "o": _skinny((64, 128, 3), (64, 64, 4), splits=(8, 4)),
+        "gate_up": _skinny((64, 64, 6), (64, 128, 4), (64, 128, 3)),
+        "down": _skinny((64, 128, 3), (64, 64, 4), splits=(8, 4)),
+        "lm_head": _skinny((128, 64, 5), (64, 128, 4), (64, 64, 6)),
+    },
+    "8B": {
+        "qkv": _skinny((64, 128, 4), (64, 64, 6), (128, 64, 5)),
+        "o": _skinny((64, 128, 4), splits=(4, 2)),
+        "gate_up": _skinny((128, 64, 4), (64, 128, 4), (64, 64, 6)),
+        "down": _skinny((64, 128, 4), (64, 64, 6), splits=(4, 2)),
+        "lm_head": _skinny((64, 128, 4), (128, 64, 5), (64, 64, 6)),
+    },
+}
+
+
+def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
+    if num_rows == 1:
+        down = SKINNY[model]["down"][:1] if kind == "down" else []
+        return [*GEMV[model][kind], *down]
+    return [*(GEMV_TWO_ROWS[model][kind] if num_rows == 2 else []), *SKINNY[model][kind]]
+
+
+def _dot(splits: int, keys: int, stages: int = 3, **fields: str) -> AttentionTile:
+    return AttentionTile("dot", keys, splits, num_stages=stages, **fields)  # type: ignore[arg-type]
+
+
+def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]:
+    if max_context > 512:
+        if num_rows <= 2:
+            return [_dot(16, 128, 2), _dot(32, 64), _dot(32, 128, 2), _dot(16, 64)]
+        return [_dot(8, 64), _dot(4, 64), _dot(16, 64), _dot(8, 128, 2), _dot(4, 64, trigger="late")]
+    if num_rows == 1:
+        return [
+            AttentionTile("single_tile", 64, 8, combine="projection"),
+            AttentionTile("single_tile", 32, 16, combine="projection"),
+            AttentionTile("single_tile", 64, 8),
+            _dot(4, 128, 2, combine="projection"),
+            _dot(4, 128, 2),
+            _dot(8, 64),
+        ]
+    return [_dot(4, 128, 2), _dot(8, 64), _dot(4, 64), _dot(2, 64), _dot(2, 64, trigger="late"), _dot(1, 64)]
