@@ -61,4 +61,4 @@ class DecodeTables:
     def advance(self, rows: torch.Tensor) -> None:
         """One token more for each of `rows`; the spare row stays empty."""
         self.lengths[rows] += 1
-        self.lengths[self._rows.spare] = 0
+        self.lengths[self._rows.spare :].zero_()
