@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # Before torch starts its threads: test machines share their few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Before anything imports triton, as transformers does: without a GPU its kernels run in its interpreter.
+if not os.path.exists("/dev/nvidiactl"):
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 EMBEDDED_BLOCK_SIZE = 16
 EMBEDDED_NUM_BLOCKS = 128
