@@ -115,7 +115,8 @@ class ModelCase:
         residual = residual + attended @ weights["self_attn.o_proj.weight"].T
         hidden = rms_norm(residual, weights["post_attention_layernorm.weight"], eps)
         activations = silu_and_mul(hidden @ weights["mlp.gate_up_proj.weight"].T)
-        return residual + activations @ weights["mlp.down_proj.weight"].T
+        out: torch.Tensor = residual + activations @ weights["mlp.down_proj.weight"].T
+        return out
 
     @staticmethod
     def _positions(batch: DecodeBatch) -> torch.Tensor:
