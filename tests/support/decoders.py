@@ -81,6 +81,13 @@ class Stepper:
         self.tables: dict[int, list[int]] = {}
         self.cached: dict[int, int] = {}
 
+    def reserve(self, key: int, num_tokens: int) -> list[int]:
+        """The sequence's block table, with room for so many tokens."""
+        table = self.tables.setdefault(key, [])
+        while len(table) * self.block_size < num_tokens:
+            table.append(self.free.pop())
+        return table
+
     def step(self, work: dict[int, list[int]]) -> dict[int, torch.Tensor]:
         """Feed each sequence (key) its next tokens; returns the logits [tokens, vocab] of all its rows.
 
@@ -92,9 +99,7 @@ class Stepper:
         for key in order:
             start = self.cached.get(key, 0)
             self.cached[key] = start + len(work[key])
-            table = self.tables.setdefault(key, [])
-            while len(table) * self.block_size < self.cached[key]:
-                table.append(self.free.pop())
+            table = self.reserve(key, self.cached[key])
             positions += range(start, self.cached[key])
             token_ids += work[key]
             slots += [

@@ -39,9 +39,9 @@ MIXED = StepTiles(GEMV, AttentionTile("dot", 16, 1), SPLIT, GEMV, GEMV, SKINNY) 
 class PagedCaches:
     """What `SmallBatchDecode` needs of a GPU attention backend: its caches, block by block."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, num_blocks: int = NUM_BLOCKS) -> None:
         shape = decoder.attention.shape
-        by_block = (shape.num_kv_heads, NUM_BLOCKS, BLOCK_SIZE, shape.head_dim)
+        by_block = (shape.num_kv_heads, num_blocks, BLOCK_SIZE, shape.head_dim)
         spare = (1, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim)
         self.shape = shape
         self.caches = [
@@ -98,7 +98,8 @@ def decode_batch(stepper: Stepper, lens: list[int], num_padding: int) -> DecodeB
         tables[row, : len(table)] = table
         slots[row] = table[(length - 1) // BLOCK_SIZE] * BLOCK_SIZE + (length - 1) % BLOCK_SIZE
     context_lens = torch.tensor(lens + [0] * num_padding, dtype=torch.int32)
-    return DecodeBatch(tables, context_lens, slots, max_context=48)
+    device = stepper.decoder.attention.shape.device
+    return DecodeBatch(tables.to(device), context_lens.to(device), slots.to(device), max_context=48)
 
 
 def assert_same_caches(paged: PagedCaches, stepper: Stepper) -> None:
@@ -108,6 +109,59 @@ def assert_same_caches(paged: PagedCaches, stepper: Stepper) -> None:
         for ours, theirs in ((keys, layer.keys), (values, layer.values)):
             flat = ours[:NUM_BLOCKS].flatten(0, 1).transpose(0, 1)
             torch.testing.assert_close(flat, theirs, rtol=1e-4, atol=1e-4)
+
+
+FULL_WIDTH: dict[str, dict[str, Any]] = {  # the public shapes, two layers deep
+    "qwen3": {
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 12288,
+    },
+    "qwen2": {
+        "hidden_size": 3584,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "intermediate_size": 18944,
+    },
+    "llama3": {
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+    },
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("architecture", FULL_WIDTH)
+@pytest.mark.parametrize("num_rows", [1, 2, 4, 16])
+def test_full_width_in_bf16_is_near_to_fp32_and_repeats(architecture: str, num_rows: int) -> None:
+    """The tiles that serve; prompts by the generic decoder in bf16, exact logits by transformers in fp32."""
+    cuda, num_blocks = torch.device("cuda"), 3 * num_rows
+    model, _ = make_tiny_model(architecture, **FULL_WIDTH[architecture], initializer_range=0.02)
+    model = model.to(cuda)
+    lens = [20 + (7 * row) % 29 for row in range(num_rows)]
+    ids = [torch.randint(3, 320, (1, length), device=cuda) for length in lens]
+    with torch.inference_mode():
+        exact = torch.stack([model(row).logits[0, -1].float() for row in ids])
+    decoder = build_decoder(
+        model, block_size=BLOCK_SIZE, num_blocks=num_blocks, dtype=torch.bfloat16, device=cuda
+    )
+    stepper = Stepper(decoder, num_blocks)
+    for key, row in enumerate(ids):
+        stepper.step({key: row[0, :-1].tolist()})
+        stepper.reserve(key, lens[key])
+    decoder.attention = PagedCaches(decoder, num_blocks)
+    step, logits = SmallBatchDecode(decoder), torch.empty(2, num_rows, 320, device=cuda)
+    batch = decode_batch(stepper, lens, 0)
+    for out in logits:
+        step.run(torch.cat([row[0, -1:] for row in ids]), batch.context_lens.long() - 1, batch, out)
+    assert torch.equal(logits[0], logits[1])
+    error = (logits[0] - exact).norm(dim=-1) / exact.norm(dim=-1)
+    assert error.max() < 3e-2
 
 
 QWEN3_06B = ModelConfig(
