@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from engine.config import SchedulerConfig
 from engine.plan import ScheduledSequence, StepPlan
 from engine.runner.captured import Capture
+from engine.runner.chunk_graphs import ChunkGraphs
 from engine.runner.decode_tables import DecodeTables
 from engine.runner.model_runner import ModelRunner, StepLaunch
 from engine.runner.sampler import Sampled
@@ -79,14 +81,27 @@ class GraphModelRunner(ModelRunner):
         self._capture = capture
         self._small_batch = _small_batch_decode(decoder)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
+        self._chunk_graphs = ChunkGraphs(
+            decoder,
+            attention,
+            self._rows,
+            config.block_size,
+            max_rows=config.max_num_batched_tokens,
+            spare_block=config.num_blocks,
+            capture=capture,
+        )
 
     def capture_all(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Capture every graph that `launch` may want; one that is missing is captured when it is wanted."""
-        wanted = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
-        for done, (size, context) in enumerate(wanted, start=1):
-            self._graph(size, context)
+        decodes = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
+        captures: list[Callable[[], object]] = [
+            partial(self._chunk_graphs.graph, size) for size in reversed(self._chunk_graphs.sizes)
+        ]
+        captures += [partial(self._graph, size, context) for size, context in decodes]
+        for done, capture in enumerate(captures, start=1):
+            capture()
             if progress is not None:
-                progress(done, len(wanted))
+                progress(done, len(captures))
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:
@@ -99,12 +114,22 @@ class GraphModelRunner(ModelRunner):
         if plan.decodes:
             launch.sampled.append((plan.decodes, self._decode(plan.decodes)))
         if plan.chunks:
-            self._run(StepPlan(plan.step, chunks=plan.chunks), launch)
-            sampled = [chunk for chunk in plan.chunks if chunk.samples]
-            if sampled:
-                self._tables.send_lengths(sampled)
+            self._prefill(plan, launch)
         launch.send_to_host(self._device)
         return launch
+
+    def _prefill(self, plan: StepPlan, launch: StepLaunch) -> None:
+        sampled = [chunk for chunk in plan.chunks if chunk.samples]
+        if not self._chunk_graphs.takes(plan.chunks):
+            self._run(StepPlan(plan.step, chunks=plan.chunks), launch)
+        else:
+            logits = self._chunk_graphs.run(plan.chunks)
+            if len(sampled) < len(plan.chunks):
+                logits = logits[[i for i, chunk in enumerate(plan.chunks) if chunk.samples]]
+            if sampled:
+                launch.sampled.append((sampled, self._sampler.sample(logits, sampled)))
+        if sampled:
+            self._tables.send_lengths(sampled)
 
     def _decode(self, decodes: list[ScheduledSequence]) -> Sampled:
         num_rows = len(decodes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 
@@ -57,12 +59,40 @@ class DecodeBatch:
     max_context: int  # no context is longer; what depends on it (split counts) is fixed at capture
 
 
+@dataclass(slots=True)
+class ChunkBatch:
+    """Prompt rows of up to C - 1 sequences, padded, described by device tensors alone; see `DecodeBatch`.
+
+    Chunks that are not used, the last one always, have no rows and no context.
+    """
+
+    block_tables: torch.Tensor  # [C, max_blocks] int32
+    context_lens: torch.Tensor  # [C] int32, this step's rows included
+    query_starts: torch.Tensor  # [C + 1] int32: chunk c is rows query_starts[c] to query_starts[c + 1]
+    slots: torch.Tensor  # [T] int64; those of padding rows belong to no sequence
+    schedule: torch.Tensor  # int32, made by `chunk_schedule`
+
+
 @runtime_checkable
 class GraphAttentionBackend(Protocol):
-    """A backend whose decode can be captured in a CUDA graph; `forward` takes the plan as usual."""
+    """A backend whose work can be captured in CUDA graphs; `forward` takes the plans as usual."""
 
     def plan_decode(self, batch: DecodeBatch) -> Any:
         """Like `AttentionBackend.plan`, without reading anything on the host."""
+        ...
+
+    def plan_chunks(self, batch: ChunkBatch) -> Any:
+        """Likewise, for prompt chunks."""
+        ...
+
+    def chunk_schedule_size(self, num_rows: int, num_chunks: int) -> int:
+        """Length of the schedule of any `ChunkBatch` with T = num_rows and C = num_chunks."""
+        ...
+
+    def chunk_schedule(
+        self, query_lens: Sequence[int], context_lens: Sequence[int], num_rows: int, num_chunks: int
+    ) -> np.ndarray:
+        """The host's part of planning chunks: an int32 array of that size, which the kernels read."""
         ...
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
-from kernels.attention.interface import AttentionBatch, AttentionShape, DecodeBatch
+from kernels.attention.interface import AttentionBatch, AttentionShape, ChunkBatch, DecodeBatch
 from kernels.attention.paged import (
     Chunks,
     Decodes,
@@ -53,15 +55,36 @@ class TritonAttention:
 
     def plan(self, batch: AttentionBatch) -> TritonPlan:
         """One upload; nothing is read back."""
-        positions = self.prefill_config.tile_positions(self.shape.num_heads // self.shape.num_kv_heads)
         n = batch.num_decodes
-        chunk, first = query_tiles(batch.query_lens[n:], batch.context_lens[n:], positions)
+        chunk, first = query_tiles(batch.query_lens[n:], batch.context_lens[n:], self._tile_positions)
         decodes, chunks, (tiles,) = split_batch(batch, self.shape.device, [chunk + first])
         return replace(self.plan_splits(decodes), chunks=chunks, tiles=tiles.view(2, -1))
 
     def plan_decode(self, batch: DecodeBatch) -> TritonPlan:
         """Reads nothing on the host. The plan's scratch memory outlives graphs that capture its use."""
         return self.plan_splits(captured_decodes(batch))
+
+    def plan_chunks(self, batch: ChunkBatch) -> TritonPlan:
+        chunks = Chunks(batch.block_tables, batch.context_lens, batch.query_starts, batch.slots, [], 0)
+        return replace(self.plan_splits(None), chunks=chunks, tiles=batch.schedule.view(2, -1))
+
+    def chunk_schedule_size(self, num_rows: int, num_chunks: int) -> int:
+        return 2 * (-(-num_rows // self._tile_positions) + num_chunks)
+
+    def chunk_schedule(
+        self, query_lens: Sequence[int], context_lens: Sequence[int], num_rows: int, num_chunks: int
+    ) -> np.ndarray:
+        """The tiles; those left over belong to the last chunk, which has no rows."""
+        chunk, first = query_tiles(query_lens, context_lens, self._tile_positions)
+        schedule = np.zeros((2, self.chunk_schedule_size(num_rows, num_chunks) // 2), dtype=np.int32)
+        schedule[0] = num_chunks - 1
+        schedule[0, : len(chunk)] = chunk
+        schedule[1, : len(first)] = first
+        return schedule.reshape(-1)
+
+    @property
+    def _tile_positions(self) -> int:
+        return self.prefill_config.tile_positions(self.shape.num_heads // self.shape.num_kv_heads)
 
     def plan_splits(self, decodes: Decodes | None) -> TritonPlan:
         """A plan of decodes alone."""
@@ -92,11 +115,11 @@ class TritonAttention:
         plan: TritonPlan,
         layer: int,
         q: torch.Tensor,
-        k: torch.Tensor | None,
-        v: torch.Tensor | None,
+        k: torch.Tensor,
+        v: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
-        """q [M, heads, head_dim] to out [M, heads * head_dim]; without k and v the cache holds them."""
+        """q [M, heads, head_dim] to out [M, heads * head_dim]; k and v are written on the way."""
         decodes, config = plan.decodes, plan.decode_config
         assert decodes is not None and config is not None
         attend_decodes(

@@ -3,12 +3,14 @@
 import random
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from engine.runner.captured import EagerCapture
 from engine.runner.graph_runner import graph_sizes
 from engine.sampling_params import SamplingParams
-from kernels.attention.interface import AttentionBatch, DecodeBatch
+from kernels.attention.interface import AttentionBatch, ChunkBatch, DecodeBatch
 from kernels.attention.torch_backend import TorchAttention
 from tests.support.decoders import build_decoder
 from tests.support.engines import SteppedEngine
@@ -27,6 +29,27 @@ class GraphTorchAttention(TorchAttention):
             len(contexts), [1] * len(contexts), contexts, batch.block_tables, batch.slots
         )
         return self.plan(host_batch)
+
+    def plan_chunks(self, batch: ChunkBatch) -> Any:
+        starts = batch.query_starts.tolist()
+        assert starts[-1] == starts[-2], "the last chunk has to stay unused"
+        used = [c for c in range(len(starts) - 1) if starts[c + 1] > starts[c]]
+        query_lens = [starts[c + 1] - starts[c] for c in used]
+        contexts = batch.context_lens[used].tolist()
+        num_padding = len(batch.slots) - starts[-1]
+        if num_padding:  # rows of a context that nobody has
+            query_lens.append(num_padding)
+            contexts.append(num_padding)
+        tables = torch.cat(
+            [batch.block_tables[used], batch.block_tables.new_full((1, batch.block_tables.shape[1]), 0)]
+        )
+        return self.plan(AttentionBatch(0, query_lens, contexts, tables[: len(query_lens)], batch.slots))
+
+    def chunk_schedule_size(self, num_rows: int, num_chunks: int) -> int:
+        return 1
+
+    def chunk_schedule(self, *_: Any) -> np.ndarray:
+        return np.zeros(1, dtype=np.int32)
 
 
 def make_engine(model: Any, *, graphs: bool, num_blocks: int = NUM_BLOCKS, depth: int = 2) -> SteppedEngine:
