@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels.attention.flash_versions import Attend, FlashVersion, PagedQueries, find_flash_attn
-from kernels.attention.interface import AttentionBatch, AttentionShape, DecodeBatch
+from kernels.attention.interface import AttentionBatch, AttentionShape, ChunkBatch, DecodeBatch
 from kernels.attention.paged import Chunks, Decodes, captured_decodes, split_batch
 from kernels.attention.triton_backend import TritonAttention, TritonPlan
 from kernels.triton.paged_cache import write_paged_kv
@@ -37,6 +37,17 @@ class FlashAttention(TritonAttention):
 
     def plan_decode(self, batch: DecodeBatch) -> FlashPlan:  # type: ignore[override]
         return self._flash_plan(captured_decodes(batch), None, batch.slots)
+
+    def plan_chunks(self, batch: ChunkBatch) -> FlashPlan:  # type: ignore[override]
+        chunks = Chunks(
+            batch.block_tables,
+            batch.context_lens,
+            batch.query_starts,
+            batch.slots,
+            query_lens=[len(batch.slots)],  # no chunk has more rows
+            max_context=batch.block_tables.shape[1] * self.shape.block_size,
+        )
+        return self._flash_plan(None, chunks, batch.slots)
 
     def _flash_plan(self, decodes: Decodes | None, chunks: Chunks | None, slots: torch.Tensor) -> FlashPlan:
         n = 0 if decodes is None else len(decodes)

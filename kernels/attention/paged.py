@@ -38,7 +38,7 @@ class Chunks:
     context_lens: torch.Tensor  # [C] int32
     query_starts: torch.Tensor  # [C + 1] int32, counted from the first chunk's first row
     slots: torch.Tensor  # [T] int64
-    query_lens: list[int]
+    query_lens: list[int]  # on the host; in a captured graph, bounds
     max_context: int
 
 

@@ -1,8 +1,8 @@
 """Split-KV attention of one new row per sequence over a paged cache ("flash decoding", Dao et al. 2023).
 
 Contract of both kernels, for B rows, H query heads over KV heads, head size D:
-  q [B, H, D]; k, v [B, KV, D], the new row's, or None when the cache holds them already: dtype of the cache,
-  any stride between rows, contiguous within one
+  q [B, H, D]; k, v [B, KV, D], the new row's: dtype of the cache, any stride between rows, contiguous
+  within one
   keys, values [blocks, block_size, KV, D], contiguous
   block_tables [B, any] int32, any stride between rows; context_lens [B] int32, the new row included
   slots [B] int64, where k and v are written
@@ -41,10 +41,10 @@ class DecodeConfig:
 
 
 @triton.jit
-def _split_tiles(length, num_splits, min_split_tiles, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr):
+def _split_tiles(length, num_splits, min_split_tiles, block_keys, WINDOW: tl.constexpr):
     """(first key, a multiple of the tile; tiles of each split; splits that have any)."""
-    start = tl.maximum(length - WINDOW, 0) // BLOCK_KEYS * BLOCK_KEYS
-    num_tiles = tl.cdiv(length - start, BLOCK_KEYS)
+    start = tl.maximum(length - WINDOW, 0) // block_keys * block_keys
+    num_tiles = tl.cdiv(length - start, block_keys)
     tiles = tl.maximum(tl.cdiv(num_tiles, num_splits), min_split_tiles)
     return start, tiles, tl.cdiv(num_tiles, tiles)
 
@@ -91,7 +91,10 @@ def _attend_tiles(
     return acc, top, total
 
 
-@triton.jit(do_not_specialize=["table_stride", "num_splits", "min_split_tiles"])
+@triton.jit(
+    do_not_specialize=["table_stride", "num_splits", "min_split_tiles"],
+    do_not_specialize_on_alignment=["tables_ptr", "lens_ptr", "slots_ptr"],
+)
 def decode_splits(
     q_ptr,
     k_ptr,
@@ -134,7 +137,7 @@ def decode_splits(
     if split >= active:
         return
     begin = start + split * tiles * BLOCK_KEYS
-    end = tl.minimum(begin + tiles * BLOCK_KEYS, length)
+    end = tl.minimum(begin + tiles * BLOCK_KEYS, length - 1)  # of the cached keys: the last is new
 
     dims = tl.arange(0, DIM_PAD)
     group = tl.arange(0, GROUP_PAD)
@@ -146,17 +149,15 @@ def decode_splits(
     top = tl.full([GROUP_PAD], -1e29, tl.float32)  # above a masked score, so that a tile of them weighs 0
     total = tl.zeros([GROUP_PAD], tl.float32)
     acc = tl.zeros([GROUP_PAD, DIM_PAD], tl.float32)
-    if k_ptr is not None:
-        end = tl.minimum(end, length - 1)
-        if split == active - 1:
-            k = tl.load(k_ptr + row * k_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
-            v = tl.load(v_ptr + row * v_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
-            new = (tl.load(slots_ptr + row) * KV_HEADS + kv_head) * HEAD_DIM + dims
-            tl.store(keys_ptr + new, k, mask=dim_mask)
-            tl.store(values_ptr + new, v, mask=dim_mask)
-            top = tl.sum(q.to(tl.float32) * k.to(tl.float32)[None, :], 1) * scale_log2
-            total += 1.0
-            acc += v.to(tl.float32)[None, :]
+    if split == active - 1:
+        k = tl.load(k_ptr + row * k_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
+        v = tl.load(v_ptr + row * v_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
+        new = (tl.load(slots_ptr + row) * KV_HEADS + kv_head) * HEAD_DIM + dims
+        tl.store(keys_ptr + new, k, mask=dim_mask)
+        tl.store(values_ptr + new, v, mask=dim_mask)
+        top = tl.sum(q.to(tl.float32) * k.to(tl.float32)[None, :], 1) * scale_log2
+        total += 1.0
+        acc += v.to(tl.float32)[None, :]
     acc, top, total = _attend_tiles(
         acc, top, total, q, keys_ptr, values_ptr, tables_ptr + row * table_stride, begin, end,
         length - WINDOW, kv_head, scale_log2, KV_HEADS, HEAD_DIM, DIM_PAD, BLOCK_SIZE, BLOCK_KEYS,
@@ -178,7 +179,10 @@ def decode_splits(
         tl.store(stats_ptr + part * 2 + 1, total, mask=group < GROUP)
 
 
-@triton.jit(do_not_specialize=["num_splits", "min_split_tiles"])
+@triton.jit(
+    do_not_specialize=["num_splits", "min_split_tiles", "block_keys"],
+    do_not_specialize_on_alignment=["lens_ptr"],
+)
 def combine_splits(
     partial_ptr,
     stats_ptr,
@@ -186,12 +190,12 @@ def combine_splits(
     out_ptr,
     num_splits,
     min_split_tiles,
+    block_keys,
     NUM_HEADS: tl.constexpr,
     HEADS_PER_PROGRAM: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM_PAD: tl.constexpr,
     SPLITS_PAD: tl.constexpr,
-    BLOCK_KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
@@ -202,7 +206,7 @@ def combine_splits(
         gdc_wait()
     row = tl.program_id(1).to(tl.int64)
     length = tl.load(lens_ptr + row)
-    _, _, active = _split_tiles(length, num_splits, min_split_tiles, BLOCK_KEYS, WINDOW)
+    _, _, active = _split_tiles(length, num_splits, min_split_tiles, block_keys, WINDOW)
     if active <= 1:
         return
     dims = tl.arange(0, DIM_PAD)
@@ -231,8 +235,8 @@ def scratch_size(num_rows: int, num_heads: int, head_dim: int, num_splits: int) 
 
 def attend_decodes(
     q: torch.Tensor,
-    k: torch.Tensor | None,
-    v: torch.Tensor | None,
+    k: torch.Tensor,
+    v: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
     block_tables: torch.Tensor,
@@ -245,7 +249,7 @@ def attend_decodes(
     window: int | None,
     config: DecodeConfig,
 ) -> None:
-    """Shapes as above; `scratch` [scratch_size(...)] fp32. Without k and v the cache holds the new rows."""
+    """Shapes as above; `scratch` holds the partial results: [scratch_size(...)] fp32."""
     num_rows, num_heads, head_dim = q.shape
     _, block_size, kv_heads, _ = keys.shape
     group = num_heads // kv_heads
@@ -257,7 +261,6 @@ def attend_decodes(
     common = {
         "HEAD_DIM": head_dim,
         "DIM_PAD": dim_pad,
-        "BLOCK_KEYS": config.block_keys,
         "WINDOW": window or _NO_WINDOW,
         "TRIGGER": trigger,
         **launch_options(trigger),
@@ -275,8 +278,8 @@ def attend_decodes(
         partial,
         stats,
         q.stride(0),
-        0 if k is None else k.stride(0),
-        0 if v is None else v.stride(0),
+        k.stride(0),
+        v.stride(0),
         block_tables.stride(0),
         num_splits,
         config.min_split_tiles,
@@ -285,6 +288,7 @@ def attend_decodes(
         GROUP=group,
         GROUP_PAD=max(16, triton.next_power_of_2(group)),
         BLOCK_SIZE=block_size,
+        BLOCK_KEYS=config.block_keys,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         **common,
@@ -299,9 +303,10 @@ def attend_decodes(
             out,
             num_splits,
             config.min_split_tiles,
+            config.block_keys,
             NUM_HEADS=num_heads,
             HEADS_PER_PROGRAM=per_program,
-            SPLITS_PAD=max(4, triton.next_power_of_2(num_splits)),
+            SPLITS_PAD=8 if num_splits <= 8 else triton.next_power_of_2(max(num_splits, 64)),
             num_warps=4,
             **common,
         )

@@ -112,7 +112,11 @@ def _attend_tiles(
     return acc, top, total
 
 
-@triton.jit(do_not_specialize=["table_stride", "num_tiles"])
+# A step's chunks begin anywhere in its tensors: their alignment must not make further variants.
+@triton.jit(
+    do_not_specialize=["table_stride", "num_tiles"],
+    do_not_specialize_on_alignment=["tables_ptr", "lens_ptr", "query_starts_ptr", "tiles_ptr"],
+)
 def prefill_tiles(
     q_ptr,
     keys_ptr,

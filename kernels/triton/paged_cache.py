@@ -33,7 +33,7 @@ def tile_offsets(
     return (slots * KV_HEADS + kv_head) * HEAD_DIM
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots_ptr"])
 def scatter_rows(
     k_ptr,
     v_ptr,

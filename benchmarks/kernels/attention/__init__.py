@@ -1,0 +1,1 @@
+"""Checks, timings and tile sweeps of paged attention, on the card it runs on."""
