@@ -70,7 +70,8 @@ def _split_combine_gemv(
     if TRIGGER:
         gdc_wait()
 
-    head = tl.minimum(columns, K - 1) // HEAD_DIM
+    inside = columns if BLOCK_K == K else tl.minimum(columns, K - 1)  # it hides that loads are contiguous
+    head = inside // HEAD_DIM
     dim = columns % HEAD_DIM
     highest = tl.full([BLOCK_K], -1e30, tl.float32)
     for split in tl.static_range(SPLITS):
