@@ -20,6 +20,8 @@ def qk_norm_rotary(
     *,
     caches: tuple[torch.Tensor, torch.Tensor] | None = None,
     slots: torch.Tensor | None = None,
+    heads_block: int = 4,
+    num_warps: int = 2,
 ) -> None:
     """Norm q and k (with weights [head_dim], if given) and rotate them in place; write K and V if asked.
 
@@ -35,7 +37,6 @@ def qk_norm_rotary(
     q_weight, k_weight = norm_weights or (qkv, qkv)
     keys, values = caches or (qkv, qkv)
     writes = caches is not None and slots is not None
-    heads_block = 4 if num_rows < 1024 else 8
     num_heads = num_q + (2 if writes else 1) * num_kv
     trigger = pdl.trigger_code("early" if num_rows <= 64 else "none", qkv.device)
     _qk_norm_rotary_kernel[(num_rows, triton.cdiv(num_heads, heads_block))](
@@ -43,7 +44,7 @@ def qk_norm_rotary(
         qkv.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), eps,
         NUM_Q=num_q, NUM_KV=num_kv, HALF=head_dim // 2, HEADS=heads_block,
         BLOCK=triton.next_power_of_2(head_dim // 2), NORM=norm_weights is not None, WRITE=writes,
-        TRIGGER=trigger, num_warps=2 if heads_block == 4 else 4, **pdl.launch_options(trigger),
+        TRIGGER=trigger, num_warps=num_warps, **pdl.launch_options(trigger),
     )  # fmt: skip
 
 

@@ -11,28 +11,43 @@ from kernels.triton import pdl
 
 
 def rms_norm(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor | None = None,
+    num_warps: int | None = None,
 ) -> torch.Tensor:
     """`kernels.norm.rms_norm` of rows x [T, N] of any row stride, contiguous inside a row."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
-    _launch(x, x, weight, eps, out, add=False)
+    _launch(x, x, weight, eps, out, num_warps, add=False)
     return out
 
 
 def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor | None = None,
+    num_warps: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`kernels.norm.add_rms_norm` of rows x and residual [T, N]: reads each once, overwrites `residual`.
 
     Row strides are free, last dimensions contiguous. `out` [T, N] may be x itself.
     """
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
-    _launch(x, residual, weight, eps, out, add=True)
+    _launch(x, residual, weight, eps, out, num_warps, add=True)
     return out, residual
 
 
 def _launch(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, add: bool
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor,
+    num_warps: int | None,
+    add: bool,
 ) -> None:
     num_rows, size = x.shape
     if num_rows == 0:
@@ -43,7 +58,7 @@ def _launch(
         x, residual, weight, out,
         x.stride(0), residual.stride(0), out.stride(0), eps,
         SIZE=size, BLOCK=block, ADD=add, TRIGGER=trigger,
-        num_warps=min(max(block // 512, 1), 16), **pdl.launch_options(trigger),
+        num_warps=num_warps or min(max(block // 512, 1), 16), **pdl.launch_options(trigger),
     )  # fmt: skip
 
 

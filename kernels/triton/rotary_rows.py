@@ -46,10 +46,11 @@ def _rotary_rows_kernel(
     if TRIGGER != pdl.NONE:
         gdc_wait()
     start = table_ptr + tl.load(positions_ptr + row) * (2 * HALF)
-    cos = tl.load(start + at, mask=inside).to(cos_ptr.dtype.element_ty)
-    sin = tl.load(start + HALF + at, mask=inside).to(sin_ptr.dtype.element_ty)
+    dtype = cos_ptr.dtype.element_ty
+    cos = tl.load(start + at, mask=inside).to(dtype)
+    sin = tl.load(start + HALF + at, mask=inside)
     first = row * (2 * HALF) + at
     tl.store(cos_ptr + first, cos, mask=inside)
     tl.store(cos_ptr + first + HALF, cos, mask=inside)
-    tl.store(sin_ptr + first, -sin, mask=inside)
-    tl.store(sin_ptr + first + HALF, sin, mask=inside)
+    tl.store(sin_ptr + first, (-sin).to(dtype), mask=inside)
+    tl.store(sin_ptr + first + HALF, sin.to(dtype), mask=inside)

@@ -10,17 +10,19 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.triton import pdl
 
 
-def silu_and_mul(gate_up: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def silu_and_mul(
+    gate_up: torch.Tensor, out: torch.Tensor | None = None, *, block: int = 1024, num_warps: int = 4
+) -> torch.Tensor:
     """`kernels.activation.silu_and_mul`: rows [T, 2 * I] of any stride, contiguous inside, to [T, I]."""
     num_rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((num_rows, size), dtype=gate_up.dtype, device=gate_up.device) if out is None else out
     if num_rows == 0:
         return out
-    block = min(1024, triton.next_power_of_2(size))
+    block = min(block, triton.next_power_of_2(size))
     trigger = pdl.trigger_code("early" if num_rows <= 64 else "none", gate_up.device)
     _silu_and_mul_kernel[(num_rows, triton.cdiv(size, block))](
         gate_up, out, size, gate_up.stride(0), out.stride(0),
-        BLOCK=block, TRIGGER=trigger, num_warps=4, **pdl.launch_options(trigger),
+        BLOCK=block, TRIGGER=trigger, num_warps=num_warps, **pdl.launch_options(trigger),
     )  # fmt: skip
     return out
 
