@@ -15,7 +15,10 @@ class Capture(Protocol):
 
 
 class CudaGraphCapture:
-    """Records CUDA graphs that share one memory pool: they run one after another, never side by side."""
+    """Records CUDA graphs that share one memory pool: they run one after another, never side by side.
+
+    So a graph's result is there only until the next replay of any of them.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._pool = torch.cuda.graph_pool_handle()

@@ -112,10 +112,10 @@ class GraphModelRunner(ModelRunner):
         self._tables.update(plan.chunks)
         self._tables.send_blocks()
         if plan.decodes:
-            launch.sampled.append((plan.decodes, self._decode(plan.decodes)))
+            launch.add_sampled(plan.decodes, self._decode(plan.decodes))
         if plan.chunks:
             self._prefill(plan, launch)
-        launch.send_to_host(self._device)
+        launch.close(self._device)
         return launch
 
     def _prefill(self, plan: StepPlan, launch: StepLaunch) -> None:
@@ -127,7 +127,7 @@ class GraphModelRunner(ModelRunner):
             if len(sampled) < len(plan.chunks):
                 logits = logits[[i for i, chunk in enumerate(plan.chunks) if chunk.samples]]
             if sampled:
-                launch.sampled.append((sampled, self._sampler.sample(logits, sampled)))
+                launch.add_sampled(sampled, self._sampler.sample(logits, sampled))
         if sampled:
             self._tables.send_lengths(sampled)
 

@@ -66,7 +66,7 @@ class ModelRunner:
     def launch(self, plan: StepPlan) -> Launch:
         launch = StepLaunch()
         self._run(plan, launch)
-        launch.send_to_host(self._device)
+        launch.close(self._device)
         return launch
 
     def _run(self, plan: StepPlan, launch: StepLaunch) -> None:
@@ -77,8 +77,8 @@ class ModelRunner:
         scheduled = plan.sampled
         if scheduled:
             logits = self._decoder.logits(hidden[inputs.sampled_tokens])
-            launch.sampled.append((scheduled, self._sampler.sample(logits, scheduled)))
-        launch.prompt_scores += self._prompt_logprobs(plan, hidden)
+            launch.add_sampled(scheduled, self._sampler.sample(logits, scheduled))
+        launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
 
     def _prompt_logprobs(self, plan: StepPlan, hidden: torch.Tensor) -> list[PromptScoreTensors]:
         """Scores of the prompt tokens that follow each row of a chunk, for requests that asked."""
@@ -115,21 +115,30 @@ class PromptScoreTensors:
 
 
 class StepLaunch:
-    """A running step's results on the device, and the event after which their host copies are there."""
+    """The host copies of a running step's results, and the event after which they are there.
+
+    What is added is sent at once: its device memory may be written again by the very next launch.
+    """
 
     def __init__(self) -> None:
-        self.sampled: list[tuple[list[ScheduledSequence], Sampled]] = []  # in the order of plan.sampled
-        self.prompt_scores: list[PromptScoreTensors] = []
+        self._sampled: list[tuple[list[ScheduledSequence], Sampled]] = []
+        self._prompt_scores: list[PromptScoreTensors] = []
         self._event: torch.cuda.Event | None = None
 
-    def send_to_host(self, device: torch.device) -> None:
-        """Enqueue the copies; on a CPU, make them, since the next step reuses the buffers of this one."""
-        for _, sampled in self.sampled:
-            sampled.token_ids = sampled.token_ids.to("cpu", non_blocking=True, copy=True)
-            if sampled.logprobs is not None:
-                sampled.logprobs = sampled.logprobs.to_host()
-        for scores in self.prompt_scores:
-            scores.tensors = scores.tensors.to_host()
+    def add_sampled(self, scheduled: list[ScheduledSequence], sampled: Sampled) -> None:
+        """Calls come in the order of plan.sampled."""
+        sampled.token_ids = sampled.token_ids.to("cpu", non_blocking=True, copy=True)
+        if sampled.logprobs is not None:
+            sampled.logprobs = sampled.logprobs.to_host()
+        self._sampled.append((scheduled, sampled))
+
+    def add_prompt_scores(self, scores: list[PromptScoreTensors]) -> None:
+        for entry in scores:
+            entry.tensors = entry.tensors.to_host()
+        self._prompt_scores += scores
+
+    def close(self, device: torch.device) -> None:
+        """Nothing more will be added."""
         if device.type == "cuda":
             self._event = torch.cuda.Event()
             self._event.record()
@@ -138,13 +147,13 @@ class StepLaunch:
         if self._event is not None:
             self._event.synchronize()
         result = StepResult(token_ids=[])
-        for scheduled, sampled in self.sampled:
+        for scheduled, sampled in self._sampled:
             result.token_ids += sampled.token_ids.tolist()
             if sampled.logprobs is not None:
                 sequences = [scheduled[i].sequence for i in sampled.logprobs_of]
                 entries = sampled.logprobs.to_lists([s.params.logprobs or 0 for s in sequences])
                 result.logprobs.update(zip((s.sequence_id for s in sequences), entries, strict=True))
-        for scores in self.prompt_scores:
+        for scores in self._prompt_scores:
             entries = scores.tensors.to_lists([scores.num_top] * len(scores.tensors.chosen))
             result.prompt_logprobs[scores.sequence_id] = (scores.first_position, entries)
         return result
