@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from kernels.fused import runs_fused
@@ -38,13 +39,44 @@ def _mix64(x: torch.Tensor) -> torch.Tensor:
 def gumbel_noise(seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
     """Standard Gumbel noise [R, vocab_size] fp32, keyed by `seeds` [R] int64 and `positions` [R] int64."""
     key = _mix64(_mix64(seeds) + positions * _INT64_GOLDEN)
+    hashed = _hash_on_cpu(key, vocab_size) if key.device.type == "cpu" else _hash(key, vocab_size)
+    # 23 bits and a half: every value is exact in fp32 and strictly between 0 and 1.
+    return hashed.add_(0.5).mul_(2.0**-23).log_().neg_().log_().neg_()
+
+
+def _hash(key: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """23 random bits of each (key, token id), as fp32 [R, vocab_size]. key [R] int64."""
     low, high = key.to(torch.int32).unsqueeze(1), (key >> 32).to(torch.int32).unsqueeze(1)
-    token_ids = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device)
+    token_ids = torch.arange(vocab_size, dtype=torch.int32, device=key.device)
     bits = _mix32((token_ids * _INT32_GOLDEN).unsqueeze(0) ^ low)
     bits = _mix32(bits.add_(high))
-    # 23 bits and a half: every value is exact in fp32 and strictly between 0 and 1.
-    uniform = ((bits >> 9) & 0x7FFFFF).to(torch.float32).add_(0.5).mul_(2.0**-23)
-    return uniform.log_().neg_().log_().neg_()
+    return ((bits >> 9) & 0x7FFFFF).to(torch.float32)
+
+
+def _hash_on_cpu(key: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """`_hash` by numpy: its unsigned shifts need no masks, and a row at a time stays in the cache."""
+    keys = key.numpy().view(np.uint64)
+    token_ids = np.arange(vocab_size, dtype=np.uint32) * np.uint32(_INT32_GOLDEN & 0xFFFFFFFF)
+    bits, scratch = np.empty_like(token_ids), np.empty_like(token_ids)
+    hashed = torch.empty((len(keys), vocab_size))
+    for i, (low, high) in enumerate(zip(keys.astype(np.uint32), (keys >> 32).astype(np.uint32), strict=True)):
+        np.bitwise_xor(token_ids, low, out=bits)
+        _mix32_in_place(bits, scratch)
+        np.add(bits, high, out=bits)
+        _mix32_in_place(bits, scratch)
+        np.right_shift(bits, 9, out=bits)
+        hashed[i] = torch.from_numpy(bits.view(np.int32))
+    return hashed
+
+
+def _mix32_in_place(x: np.ndarray, scratch: np.ndarray) -> None:
+    """`_mix32` of x [N] uint32; `scratch` is as large."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        np.right_shift(x, shift, out=scratch)
+        np.bitwise_xor(x, scratch, out=x)
+        np.multiply(x, np.uint32(factor), out=x)
+    np.right_shift(x, 16, out=scratch)
+    np.bitwise_xor(x, scratch, out=x)
 
 
 def apply_penalties(
@@ -134,7 +166,7 @@ def _ranks(ordered: torch.Tensor) -> torch.Tensor:
 
 def draw(scaled: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """One token per row [R] int64 from the softmax of `scaled` [R, V] fp32 (-inf excludes)."""
-    return (scaled + gumbel_noise(seeds, positions, scaled.shape[-1])).argmax(dim=-1)
+    return gumbel_noise(seeds, positions, scaled.shape[-1]).add_(scaled).argmax(dim=-1)
 
 
 class Restriction(NamedTuple):

@@ -39,6 +39,17 @@ def test_noise_depends_on_seed_position_and_token_and_on_nothing_else() -> None:
     assert correlation.abs().max() < 0.06  # 4 sigma at 4096 samples
 
 
+def test_noise_is_hashed_alike_by_torch_and_numpy() -> None:
+    """The one hashes on GPUs without Triton, the other on CPUs."""
+    keys = torch.cat(
+        [
+            torch.tensor([0, -1, 2**63 - 1, -(2**63)]),
+            torch.randint(-(2**63), 2**63 - 1, (9,), generator=torch.Generator().manual_seed(4)),
+        ]
+    )
+    assert torch.equal(sampling._hash(keys, VOCAB), sampling._hash_on_cpu(keys, VOCAB))
+
+
 def test_draws_follow_the_softmax() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, float("-inf")])
     draws = 20_000
