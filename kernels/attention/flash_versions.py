@@ -64,7 +64,7 @@ def _common_reason(shape: AttentionShape, module: str, capabilities: tuple[int, 
         return "needs a CUDA device"
     if shape.dtype not in (torch.float16, torch.bfloat16):
         return f"computes in float16 and bfloat16, not in {shape.dtype}"
-    if shape.head_dim > 256 or shape.head_dim % 8:
+    if shape.head_dim > 256 or shape.head_dim % 16:
         return f"does not take a head size of {shape.head_dim}"
     if torch.cuda.get_device_capability(shape.device)[0] not in capabilities:
         return "is not made for this GPU"

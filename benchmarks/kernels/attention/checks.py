@@ -56,9 +56,7 @@ def check_backend(
             print(f"skip {name} flash: {error}", flush=True)
             return
         backend.caches = problem.backend.caches
-        backend.tuning = replace(
-            backend.tuning, flash_decode_pairs=0 if shape.sliding_window is None else None
-        )
+        backend.tuning = replace(backend.tuning, flash_decode_pairs=0)
     plan = backend.plan(problem.batch())
     for again in range(2):  # the second call takes the prepared way
         out = backend.forward(plan, 0, problem.q, problem.k, problem.v)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kernels.attention.interface import AttentionShape
+from kernels.attention.registry import attention_backend
 from kernels.attention.triton_backend import TritonAttention
 from kernels.triton.attention_decode import DecodeConfig
 from kernels.triton.attention_prefill import PrefillConfig, query_tiles
@@ -117,3 +118,38 @@ def test_tiles_cover_every_query_once_and_long_contexts_come_first() -> None:
     assert covered == [(chunk, row) for chunk, rows in enumerate(query_lens) for row in range(rows)]
     seen = [context_lens[c] - query_lens[c] + f for c, f in zip(chunks, firsts, strict=True)]
     assert seen == sorted(seen, reverse=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["triton", "flash"])
+@pytest.mark.parametrize("flash_decode_pairs", [None, 0])
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "block_size", "window"),
+    [((32, 8), 128, 128, None), ((16, 8), 128, 16, None), ((14, 2), 64, 128, None), ((32, 8), 128, 128, 200)],
+)
+def test_real_sizes_in_bf16(
+    device: torch.device,
+    name: str,
+    flash_decode_pairs: int | None,
+    heads: tuple[int, int],
+    head_dim: int,
+    block_size: int,
+    window: int | None,
+) -> None:
+    """With the tiles of this device; a decode of 1,300 positions has several splits."""
+    shape = AttentionShape(1, *heads, head_dim, head_dim**-0.5, block_size, torch.bfloat16, device, window)
+    try:
+        attention: Any = attention_backend(name, shape)
+    except ValueError as error:
+        pytest.skip(str(error))
+    attention.tuning = replace(attention.tuning, flash_decode_pairs=flash_decode_pairs)
+    lens = [(1300, 1), (5, 1), (127, 1), (0, 300), (900, 257)]
+    twins = TwinCaches(attention, 250, seed=6)
+    for cached, new in lens:
+        twins.add(cached + new)
+    tolerance = {"atol": 2e-2, "rtol": 2e-2}
+    twins.step([(0, max(cached, 1)) for cached, _ in lens], **tolerance)
+    twins.step(lens, **tolerance)
+    twins.tables = twins.tables[:3]
+    twins.decode([1300, 5, 127], padding=13, max_context=4096, **tolerance)
