@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Beyond about 16 rows there are programs enough without splitting a context, so one graph serves them all.
 _SPLIT_ROWS = 16
-_SPLIT_CONTEXTS = (1024, 8192)
+_SPLIT_CONTEXTS = (512, 4096)
 
 
 @dataclass(frozen=True, slots=True)
