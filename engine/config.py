@@ -54,6 +54,11 @@ class EngineConfig:
     scheduling_policy: SchedulingPolicy = flag(
         "fcfs", "order of admission", "scheduling", ("fcfs", "prefill-first", "priority")
     )
+    itl_target_ms: float | None = flag(
+        None,
+        "bound on a step that decodes while prompts come, in ms; 0 for none (30 on a GPU, 250 on a CPU)",
+        "scheduling",
+    )
     max_queue: int = flag(2048, "requests that may wait; more are answered 429", "scheduling")
     pipeline_depth: int | None = flag(
         None, "steps in flight: 2 overlaps host and device work (default on a GPU), 1 does not", "scheduling"
@@ -84,6 +89,7 @@ class EngineConfig:
             value = getattr(self, name)
             self._require(name, value is None or value > 0, "must be above 0")
         self._require("max_queue", self.max_queue > 0, "must be above 0")
+        self._require("itl_target_ms", not (self.itl_target_ms or 0) < 0, "must be 0 or more")
         self._require("pipeline_depth", self.pipeline_depth in (None, 1, 2), "must be 1 or 2")
         self._require("kv_cache_bytes", self.kv_cache_bytes > 0, "must be above 0")
         self._require("gpu_memory_utilization", 0 < self.gpu_memory_utilization <= 1, "must be in (0, 1]")
@@ -106,4 +112,5 @@ class SchedulerConfig:
     block_size: int
     num_blocks: int
     policy: SchedulingPolicy = "fcfs"
+    itl_target_s: float = 0.0  # 0: steps are bounded by max_num_batched_tokens alone
     enable_prefix_caching: bool = True

@@ -18,12 +18,17 @@ class _DeviceDefaults:
     max_num_seqs: int
     max_num_batched_tokens: int
     pipeline_depth: int
+    itl_target_ms: float
 
 
 # On a CPU launching a step computes it: a second one in flight would only hold back the first one's tokens.
 _DEFAULTS = {
-    "cpu": _DeviceDefaults(block_size=16, max_num_seqs=64, max_num_batched_tokens=512, pipeline_depth=1),
-    "cuda": _DeviceDefaults(block_size=128, max_num_seqs=256, max_num_batched_tokens=8192, pipeline_depth=2),
+    "cpu": _DeviceDefaults(
+        block_size=16, max_num_seqs=64, max_num_batched_tokens=512, pipeline_depth=1, itl_target_ms=250.0
+    ),
+    "cuda": _DeviceDefaults(
+        block_size=128, max_num_seqs=256, max_num_batched_tokens=8192, pipeline_depth=2, itl_target_ms=30.0
+    ),
 }
 
 
@@ -48,6 +53,7 @@ def resolve_defaults(config: EngineConfig, device: torch.device) -> EngineConfig
         max_num_batched_tokens=config.max_num_batched_tokens
         or max(defaults.max_num_batched_tokens, max_num_seqs),
         pipeline_depth=config.pipeline_depth or defaults.pipeline_depth,
+        itl_target_ms=defaults.itl_target_ms if config.itl_target_ms is None else config.itl_target_ms,
     )
 
 
@@ -82,6 +88,7 @@ def scheduler_config(config: EngineConfig, model_config: ModelConfig, num_blocks
         block_size=config.block_size,
         num_blocks=num_blocks,
         policy=config.scheduling_policy,
+        itl_target_s=(config.itl_target_ms or 0.0) / 1000,
         enable_prefix_caching=config.enable_prefix_caching,
     )
 

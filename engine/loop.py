@@ -24,6 +24,7 @@ _IDLE_WAIT_S = 1.0  # an idle engine shows its heartbeat this often
 class _InFlight:
     plan: StepPlan
     launch: Launch
+    launched_ns: int
     entry: StepEntry | None  # only when a step log is kept
 
 
@@ -54,6 +55,7 @@ class EngineLoop:
         self._check_invariants = check_invariants
         self._prompt_scores = PromptScores()
         self._in_flight: deque[_InFlight] = deque()
+        self._collected_ns = 0  # when the last step's results were there
         self._stopped = False
 
     @property
@@ -104,12 +106,13 @@ class EngineLoop:
         if entry is not None:
             entry.schedule_ns = planned_ns - scheduled_at_ns
             entry.launch_ns = time.monotonic_ns() - planned_ns
-        self._in_flight.append(_InFlight(plan, launch, entry))
+        self._in_flight.append(_InFlight(plan, launch, planned_ns, entry))
 
     def _publish(self, step: _InFlight) -> None:
         collected_at_ns = time.monotonic_ns()
         result = step.launch.collect()
         now_ns = time.monotonic_ns()
+        self._observe(step, now_ns)
         self._prompt_scores.add(result.prompt_logprobs, step.plan)
         output = StepOutput(step.plan.step, now_ns)
         num_generated = 0
@@ -135,6 +138,14 @@ class EngineLoop:
             step.entry.collect_ns = now_ns - collected_at_ns
             step.entry.commit_ns = time.monotonic_ns() - now_ns
         self._recorder.timed(step.entry)
+
+    def _observe(self, step: _InFlight, now_ns: int) -> None:
+        """Tell the scheduler how long the step took since it, and it alone, had the device."""
+        if self._scheduler.chunk_budget is not None:
+            seconds = (now_ns - max(self._collected_ns, step.launched_ns)) / 1e9
+            num_decodes = len(step.plan.decodes)
+            self._scheduler.chunk_budget.observe(num_decodes, step.plan.num_tokens - num_decodes, seconds)
+        self._collected_ns = now_ns
 
     def _ended(self, sequence: Sequence, reason: FinishReason) -> None:
         self._prompt_scores.drop(sequence.sequence_id)

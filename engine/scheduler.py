@@ -22,6 +22,7 @@ from operator import attrgetter
 import numpy as np
 
 from engine.block_manager import BlockManager, hash_blocks
+from engine.chunk_budget import ChunkBudget
 from engine.config import ConfigError, SchedulerConfig
 from engine.handle import PromptTooLongError
 from engine.plan import Committed, ScheduledSequence, StepPlan
@@ -53,6 +54,7 @@ class Scheduler:
         self.block_manager = BlockManager(config.num_blocks, config.block_size)
         self._clock = clock
         self._policy = POLICIES[config.policy]
+        self.chunk_budget = ChunkBudget(config.itl_target_s) if config.itl_target_s else None
         self._stages = {
             Stage.DECODES: self._plan_decodes,
             Stage.CHUNKS: self._plan_chunks,
@@ -177,7 +179,10 @@ class Scheduler:
             sequence.num_scheduled_tokens += 1
             sequence.token_ids.append(PENDING_TOKEN)
             decodes.append(_scheduled((sequence, sequence.row, position, 1, True)))
-        return budget - len(decodes)
+        budget -= len(decodes)
+        if decodes and self.chunk_budget is not None:
+            return min(budget, self.chunk_budget.tokens(len(self._waiting)))
+        return budget
 
     def _grow(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Give it one more block; False if it had to be preempted itself."""

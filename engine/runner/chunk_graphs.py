@@ -15,7 +15,8 @@ from engine.runner.rows import Rows
 from kernels.attention.interface import ChunkBatch, GraphAttentionBackend
 from model.decoder import Decoder
 
-_ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+# Larger steps keep the device busy for longer than their launching takes, and padding them would cost more.
+_ROWS = (32, 64, 96, 128, 192, 256, 384, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048)
 _MAX_CHUNKS = 32
 
 
@@ -49,7 +50,7 @@ class _ChunkGraph:
 
 
 class ChunkGraphs:
-    """One graph for each number of rows, padded; any mixture of up to `_MAX_CHUNKS` - 1 chunks."""
+    """A graph for each of several numbers of rows, padded; any mixture of up to `_MAX_CHUNKS` - 1 chunks."""
 
     def __init__(
         self,
@@ -67,12 +68,14 @@ class ChunkGraphs:
         self._block_size = block_size
         self._spare_slot = spare_block * block_size
         self._capture = capture
-        self.sizes = [size for size in _ROWS if size < max_rows] + [max_rows]
+        self.sizes = [size for size in _ROWS if size <= max_rows]
         self._graphs: dict[int, _ChunkGraph] = {}
 
     def takes(self, chunks: list[ScheduledSequence]) -> bool:
         """Prompt logprobs need the logits of every row, which the graphs leave out."""
-        return len(chunks) < _MAX_CHUNKS and all(c.sequence.params.prompt_logprobs is None for c in chunks)
+        num_rows = sum(chunk.num_tokens for chunk in chunks)
+        fits = len(chunks) < _MAX_CHUNKS and bool(self.sizes) and num_rows <= self.sizes[-1]
+        return fits and all(chunk.sequence.params.prompt_logprobs is None for chunk in chunks)
 
     def run(self, chunks: list[ScheduledSequence]) -> torch.Tensor:
         """Logits [len(chunks), vocab_size] of the chunks' last rows; valid until the next run."""

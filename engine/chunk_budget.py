@@ -1,0 +1,36 @@
+"""How many prompt tokens may share a step with decodes, so that these do not wait long for their next token."""
+
+from __future__ import annotations
+
+_LEAST_TOKENS = 64  # a prompt always moves on
+_GRAIN = 64
+_FIRST_RATE = 20_000.0  # tokens per second, until steps have been seen
+_WEIGHT = 0.2  # of the newest step in the running averages
+
+
+class ChunkBudget:
+    """Bounds a step with decodes to about `target_s` seconds.
+
+    A step takes the time of its decodes plus its prompt tokens over a rate. Both are learnt from the steps
+    that run, so the bound fits any model and device. A backlog stretches the target: when prompts queue up,
+    the server cannot keep both the target and the load, and small chunks would waste what it has.
+    """
+
+    def __init__(self, target_s: float) -> None:
+        self.target_s = target_s
+        self._decode_s = 0.0
+        self._tokens_per_s = _FIRST_RATE
+
+    def tokens(self, num_waiting: int) -> int:
+        """Prompt tokens for a step with decodes while so many sequences wait."""
+        target_s = self.target_s * (1 + num_waiting / 4)
+        tokens = int(max(target_s - self._decode_s, 0.0) * self._tokens_per_s)
+        return max(tokens // _GRAIN * _GRAIN, _LEAST_TOKENS)
+
+    def observe(self, num_decodes: int, num_prompt_tokens: int, seconds: float) -> None:
+        """A step took so long on the device."""
+        if num_prompt_tokens == 0:
+            self._decode_s += _WEIGHT * (seconds - self._decode_s)
+        elif num_prompt_tokens >= _LEAST_TOKENS:
+            decode_s = min(self._decode_s, seconds / 2) if num_decodes else 0.0
+            self._tokens_per_s += _WEIGHT * (num_prompt_tokens / (seconds - decode_s) - self._tokens_per_s)

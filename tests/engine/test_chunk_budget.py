@@ -1,0 +1,33 @@
+"""The budget finds the chunk that keeps steps to the target, on devices of any speed."""
+
+import pytest
+
+from engine.chunk_budget import ChunkBudget
+
+
+@pytest.mark.parametrize("tokens_per_s", [300.0, 45_000.0, 1_000_000.0])
+@pytest.mark.parametrize("decode_s", [0.001, 0.008])
+def test_steps_settle_near_the_target(tokens_per_s: float, decode_s: float) -> None:
+    budget = ChunkBudget(target_s=0.030)
+    seconds = 0.0
+    for step in range(200):
+        tokens = budget.tokens(num_waiting=0) if step % 3 == 0 else 0
+        seconds = decode_s + tokens / tokens_per_s
+        budget.observe(10, tokens, seconds)
+    tokens = budget.tokens(0)
+    assert tokens >= 64
+    if tokens > 64:  # else the device is too slow for the least chunk
+        assert 0.8 * 0.030 <= decode_s + tokens / tokens_per_s <= 1.1 * 0.030
+
+
+def test_a_backlog_stretches_the_target() -> None:
+    budget = ChunkBudget(target_s=0.030)
+    assert budget.tokens(0) < budget.tokens(4) < budget.tokens(40)
+    assert budget.tokens(4) == pytest.approx(2 * budget.tokens(0), abs=64)
+
+
+def test_decodes_slower_than_the_target_still_leave_prompts_a_little() -> None:
+    budget = ChunkBudget(target_s=0.030)
+    for _ in range(100):
+        budget.observe(200, 0, 0.2)
+    assert budget.tokens(0) == 64
