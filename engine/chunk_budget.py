@@ -1,4 +1,4 @@
-"""How many prompt tokens may share a step with decodes, so that these do not wait long for their next token."""
+"""How many prompt tokens may share a step with decodes, which wait for their next token meanwhile."""
 
 from __future__ import annotations
 
