@@ -46,7 +46,7 @@ class EngineConfig:
         "auto", "cuda, cpu, or auto: cuda where there is one", "engine", ("auto", "cuda", "cpu")
     )
     max_num_seqs: int | None = flag(
-        None, "sequences that run at once (256 on a GPU, 64 on a CPU)", "scheduling"
+        None, "sequences that run at once (512 on a GPU, 64 on a CPU)", "scheduling"
     )
     max_num_batched_tokens: int | None = flag(
         None, "token budget of one step (8192 on a GPU, 512 on a CPU)", "scheduling"

@@ -10,8 +10,8 @@ import torch
 
 from engine.plan import ScheduledSequence
 from engine.runner.captured import Capture
-from engine.runner.inputs import upload
 from engine.runner.rows import Rows
+from engine.runner.upload import upload
 from kernels.attention.interface import ChunkBatch, GraphAttentionBackend
 from model.decoder import Decoder
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from engine.plan import ScheduledSequence
-from engine.runner.inputs import upload
 from engine.runner.rows import Rows
+from engine.runner.upload import upload
 
 
 class DecodeTables:

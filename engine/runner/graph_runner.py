@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from engine.config import SchedulerConfig
@@ -16,6 +17,7 @@ from engine.runner.chunk_graphs import ChunkGraphs
 from engine.runner.decode_tables import DecodeTables
 from engine.runner.model_runner import ModelRunner, StepLaunch
 from engine.runner.sampler import Sampled
+from engine.runner.upload import upload
 from kernels.attention.interface import AttentionBackend, DecodeBatch, GraphAttentionBackend
 from kernels.sampling import sample_tokens
 from model.decoder import Decoder
@@ -125,7 +127,8 @@ class GraphModelRunner(ModelRunner):
         else:
             logits = self._chunk_graphs.run(plan.chunks)
             if len(sampled) < len(plan.chunks):
-                logits = logits[[i for i, chunk in enumerate(plan.chunks) if chunk.samples]]
+                at = np.array([i for i, chunk in enumerate(plan.chunks) if chunk.samples], dtype=np.int64)
+                logits = logits[upload(at, self._device)]
             if sampled:
                 launch.add_sampled(sampled, self._sampler.sample(logits, sampled))
         if sampled:

@@ -9,6 +9,7 @@ import torch
 
 from engine.plan import StepPlan
 from engine.runner.rows import Rows
+from engine.runner.upload import upload
 from kernels.attention.interface import AttentionBatch
 
 
@@ -73,11 +74,3 @@ class InputBuilder:
 
     def _upload(self, array: np.ndarray) -> torch.Tensor:
         return upload(array, self._device)
-
-
-def upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A copy of `array` on the device, on its way when this returns; on a CPU the array itself."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from engine.config import SchedulerConfig
@@ -14,6 +15,7 @@ from engine.runner.inputs import InputBuilder
 from engine.runner.logprobs import LogprobTensors, concatenate, gather_logprobs, slices
 from engine.runner.rows import Rows
 from engine.runner.sampler import Sampled, Sampler
+from engine.runner.upload import upload
 from kernels.attention.interface import AttentionBackend
 from model.decoder import Decoder
 
@@ -98,7 +100,7 @@ class ModelRunner:
         return scores
 
     def _score(self, hidden: torch.Tensor, targets: list[int], num_top: int) -> LogprobTensors:
-        next_tokens = torch.tensor(targets, dtype=torch.int64, device=hidden.device)
+        next_tokens = upload(np.array(targets, dtype=np.int64), hidden.device)
         parts = [
             gather_logprobs(self._decoder.logits(hidden[rows]), next_tokens[rows], num_top)
             for rows in slices(len(targets))

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from engine.plan import ScheduledSequence
+from engine.runner.upload import upload
 from engine.sequence import Sequence
 
 _MASK64 = (1 << 64) - 1
@@ -105,7 +106,7 @@ class _PenaltyRows:
             self._allocate()
         params, num_prompt = sequence.params, sequence.num_prompt_tokens
         known = sequence.token_ids[: sequence.num_prefill_tokens]  # without the one being sampled
-        tokens = torch.tensor(known, dtype=torch.int64, device=self._device)
+        tokens = upload(np.array(known, dtype=np.int64), self._device)
         self.in_prompt[row] = False
         self.in_prompt[row, tokens[:num_prompt]] = True
         self.output_counts[row] = torch.bincount(tokens[num_prompt:], minlength=self._shape[1])

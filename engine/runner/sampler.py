@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from engine.plan import ScheduledSequence
 from engine.runner.logprobs import LogprobTensors, gather_logprobs
 from engine.runner.rows import Rows
+from engine.runner.upload import upload
 from engine.sampling_params import SamplingParams
 from kernels import sampling
 
@@ -45,6 +47,7 @@ class Sampler:
         self._rows = rows
         self._eos_token_ids = eos_token_ids
         self._device = rows.device
+        self._minus_infinity = torch.full((), float("-inf"), device=rows.device)
         self._needs = _BatchNeeds(members=[], rows=torch.empty(0, dtype=torch.int64, device=self._device))
 
     def wants_plain(self, scheduled: list[ScheduledSequence]) -> bool:
@@ -87,7 +90,7 @@ class Sampler:
             adjusted = adjusted.index_put(needs.bias_at, needs.bias, accumulate=True)
         forbidden = self._forbidden_ends(needs, scheduled)
         if forbidden is not None:
-            adjusted = adjusted.index_put(forbidden, torch.tensor(float("-inf"), device=self._device))
+            adjusted = adjusted.index_put(forbidden, self._minus_infinity)
         return adjusted
 
     def _forbidden_ends(
@@ -164,7 +167,7 @@ class Sampler:
         if biases:
             at, tokens, values = zip(*biases, strict=True)
             needs.bias_at = (self._index(list(at)), self._index(list(tokens)))
-            needs.bias = torch.tensor(values, dtype=torch.float32, device=self._device)
+            needs.bias = upload(np.array(values, dtype=np.float32), self._device)
         needs.min_tokens = [i for i, p in enumerate(params) if p.min_tokens > 0]
         needs.logprobs = [i for i, p in enumerate(params) if p.logprobs is not None]
         needs.logprobs_at = self._index_or_none(needs.logprobs)
@@ -172,7 +175,7 @@ class Sampler:
         return needs
 
     def _index(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+        return upload(np.array(values, dtype=np.int64), self._device)
 
     def _index_or_none(self, values: list[int]) -> torch.Tensor | None:
         return self._index(values) if values else None
