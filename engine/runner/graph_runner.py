@@ -26,9 +26,11 @@ from model.parallel import TensorParallel
 if TYPE_CHECKING:
     from model.small_batch import SmallBatchDecode
 
-# Beyond about 16 rows there are programs enough without splitting a context, so one graph serves them all.
-_SPLIT_ROWS = 16
-_SPLIT_CONTEXTS = (512, 4096)
+# How often attention splits a context is fixed at capture. Beyond about 16 rows there are programs enough
+# without splitting any but the longest.
+_SMALL_ROWS = 16
+_SMALL_CONTEXTS = (512, 4096)
+_LARGE_CONTEXTS = (8192,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ class GraphModelRunner(ModelRunner):
 
     def _contexts(self, size: int) -> list[int]:
         """Context lengths with a graph of their own, the longest last."""
-        shorter = [c for c in _SPLIT_CONTEXTS if c < self._max_context] if size <= _SPLIT_ROWS else []
-        return [*shorter, self._max_context]
+        bounds = _SMALL_CONTEXTS if size <= _SMALL_ROWS else _LARGE_CONTEXTS
+        return [*(bound for bound in bounds if bound < self._max_context), self._max_context]
 
     def _graph(self, size: int, context: int) -> _DecodeGraph:
         graph = self._graphs.get((size, context))
@@ -182,7 +184,7 @@ class GraphModelRunner(ModelRunner):
             max_context=context,
         )
         token_ids = self._rows.last_token[rows]
-        if self._small_batch is not None and size <= _SPLIT_ROWS:
+        if self._small_batch is not None and size <= _SMALL_ROWS:
             logits = torch.empty(size, self._rows.vocab_size, dtype=torch.float32, device=self._device)
             self._small_batch.run(token_ids, positions, batch, logits)
             return logits

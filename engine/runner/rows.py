@@ -74,12 +74,13 @@ class Rows:
         return range(have, len(table))
 
     def _set_sampling(self, sequence: Sequence, row: int) -> None:
+        """By `fill_`: assigning a number would copy it from the host and wait for the device."""
         params = sequence.params
-        self.temperature[row] = params.temperature
-        self.top_p[row] = params.top_p
-        self.min_p[row] = params.min_p
-        self.top_k[row] = max(params.top_k, 0)
-        self.seed[row] = sequence_seed(sequence, self.engine_seed)
+        self.temperature[row].fill_(params.temperature)
+        self.top_p[row].fill_(params.top_p)
+        self.min_p[row].fill_(params.min_p)
+        self.top_k[row].fill_(max(params.top_k, 0))
+        self.seed[row].fill_(sequence_seed(sequence, self.engine_seed))
         if params.has_penalties:
             self.penalties.set(sequence, row)
 
@@ -107,12 +108,13 @@ class _PenaltyRows:
         params, num_prompt = sequence.params, sequence.num_prompt_tokens
         known = sequence.token_ids[: sequence.num_prefill_tokens]  # without the one being sampled
         tokens = upload(np.array(known, dtype=np.int64), self._device)
-        self.in_prompt[row] = False
-        self.in_prompt[row, tokens[:num_prompt]] = True
-        self.output_counts[row] = torch.bincount(tokens[num_prompt:], minlength=self._shape[1])
-        self.repetition[row] = params.repetition_penalty
-        self.frequency[row] = params.frequency_penalty
-        self.presence[row] = params.presence_penalty
+        self.in_prompt[row].zero_().index_fill_(0, tokens[:num_prompt], True)
+        generated = tokens[num_prompt:]
+        ones = torch.ones_like(generated, dtype=torch.int32)
+        self.output_counts[row].zero_().index_add_(0, generated, ones)
+        self.repetition[row].fill_(params.repetition_penalty)
+        self.frequency[row].fill_(params.frequency_penalty)
+        self.presence[row].fill_(params.presence_penalty)
 
     def count(self, rows: torch.Tensor, token_ids: torch.Tensor) -> None:
         """Add one sampled token for each of `rows` [R]."""
