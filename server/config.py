@@ -37,7 +37,10 @@ class ServerConfig:
     served_model_name: tuple[str, ...] = flag((), "name of the model in the API; the first is shown", "api")
     chat_template: str | None = flag(None, "Jinja file or text instead of the model's chat template", "api")
     generation_config: Literal["auto", "none"] = flag(
-        "auto", "sampling defaults: the model's generation_config.json, or none", "api", ("auto", "none")
+        "none",
+        "sampling defaults: the API's own, or auto: the model's generation_config.json",
+        "api",
+        ("auto", "none"),
     )
     default_max_tokens: int | None = flag(
         None, "max_tokens of chat requests that bring none; up to the context limit when absent", "api"

@@ -42,7 +42,7 @@ def read_sampling_defaults(source: ModelSource) -> dict[str, float]:
     try:
         SamplingParams(**defaults)
     except (ParameterError, TypeError) as error:
-        raise ModelError(f"{file}: {error}; --generation-config none does without it") from None
+        raise ModelError(f"{file}: {error}; without --generation-config auto it is not read") from None
     return defaults
 
 
