@@ -117,11 +117,11 @@ class Sampler:
         self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
     ) -> torch.Tensor:
         if needs.random is None:
-            return logits.argmax(dim=-1)
+            return sampling.most_likely(logits)
         positions = self._index([entry.start + entry.num_tokens for entry in scheduled])
         if logits.is_cuda:
             return self._choose_at_once(logits, needs, positions)
-        token_ids = logits.argmax(dim=-1)
+        token_ids = sampling.most_likely(logits)
         rows = needs.rows[needs.random]
         drawn_logits = logits[needs.random]
         drawn_logits -= drawn_logits.amax(dim=-1, keepdim=True)  # a tiny temperature must not overflow

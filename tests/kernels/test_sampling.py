@@ -109,3 +109,10 @@ def test_penalties_agree_with_their_definitions() -> None:
     assert torch.allclose(penalized[0], repeated[0])
     expected = repeated[1] - 0.7 * counts[1] - 0.3 * (counts[1] > 0)
     assert torch.allclose(penalized[1], expected)
+
+
+def test_the_most_likely_token_is_the_lowest_id_among_equals() -> None:
+    logits = torch.randn(5, VOCAB, generator=torch.Generator().manual_seed(9))
+    assert torch.equal(sampling.most_likely(logits), logits.argmax(-1))
+    logits[2, [7, 100, 4000]] = 50.0
+    assert sampling.most_likely(logits)[2] == 7
