@@ -103,13 +103,14 @@ def _qk_norm_rotary_kernel(
     tl.store(pointers + HALF, new_second, mask=rotated)
     if WRITE:
         slot = tl.load(slots_ptr + row)
-        keys_ptr += slot * key_slot_stride
-        values_ptr += slot * value_slot_stride
-        k_head, v_head = head - NUM_Q, head - NUM_Q - NUM_KV
-        k_mask = is_k[:, None] & inside & (slot >= 0)
-        _store_heads(keys_ptr, k_head, key_head_stride, at, new_first, new_second, k_mask, HALF)
-        v_mask = (v_head >= 0)[:, None] & present & (slot >= 0)
-        _store_heads(values_ptr, v_head, value_head_stride, at, first, second, v_mask, HALF)
+        if slot >= 0:
+            keys_ptr += slot * key_slot_stride
+            values_ptr += slot * value_slot_stride
+            k_head, v_head = head - NUM_Q, head - NUM_Q - NUM_KV
+            k_mask = is_k[:, None] & inside
+            _store_heads(keys_ptr, k_head, key_head_stride, at, new_first, new_second, k_mask, HALF)
+            v_mask = (v_head >= 0)[:, None] & present
+            _store_heads(values_ptr, v_head, value_head_stride, at, first, second, v_mask, HALF)
 
 
 @triton.jit
