@@ -72,7 +72,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         min_tokens: int,
         **rest: object,
     ) -> None:
-        prompt = (FAMILIES[family][:length] + tail)[:MAX_MODEL_LEN]
+        longest = MAX_MODEL_LEN - (max_tokens != 0)  # a prompt without room for a wanted token is refused
+        prompt = (FAMILIES[family][:length] + tail)[:longest]
         min_tokens = min_tokens if max_tokens is None else min(min_tokens, max_tokens)
         self.engine.submit(prompt, max_tokens=max_tokens, min_tokens=min_tokens, **rest)  # type: ignore[arg-type]
 
