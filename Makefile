@@ -9,10 +9,14 @@ ARGS   ?=
 
 .PHONY: setup serve test lint types check format docs bench clean
 
-setup: $(VENV)/.ready
+# A stamp for each choice of Python and torch: another choice makes the environment anew.
+STAMP  := $(VENV)/.ready-$(subst /,-,$(PYTHON))-$(subst =,,$(TORCH))
 
-$(VENV)/.ready: pyproject.toml Makefile
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml Makefile
 	@echo "Setting up $(VENV); the first time takes minutes"
+	test -e $@ || rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q "$(TORCH)"
 	$(BIN)/python -m pip install -q -e ".[dev,demo]"

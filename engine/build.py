@@ -24,7 +24,7 @@ from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner
 from engine.scheduler import Scheduler
 from engine.warm_up import warm_up
-from kernels.attention.interface import GraphAttentionBackend
+from kernels.attention.interface import GraphAttentionBackend, kv_bytes_per_block
 from kernels.attention.registry import attention_backend
 from model.config import ModelConfig
 from model.config_reader import read_model_config
@@ -72,7 +72,12 @@ def build_engine(
         attention=attention,
         progress=progress,
     )
-    all_eos = frozenset(model_config.eos_token_ids) | frozenset(eos_token_ids)
+    # A tokenizer may know tokens that its model has no logit for.
+    all_eos = frozenset(
+        token_id
+        for token_id in (*model_config.eos_token_ids, *eos_token_ids)
+        if token_id < model_config.vocab_size
+    )
     return _assemble(config, model_config, decoder, all_eos, tell)
 
 
@@ -122,7 +127,7 @@ def _pool_blocks(config: EngineConfig, model_config: ModelConfig, decoder: Decod
 
 
 def _peak_bytes_of_a_step(config: EngineConfig, model_config: ModelConfig, decoder: Decoder) -> int:
-    """What torch held at most while the largest step ran: full token budget, every row sampled."""
+    """What torch held at most, KV blocks aside, while the largest step ran: full budget, all rows sampled."""
     assert config.block_size and config.max_num_seqs and config.max_num_batched_tokens
     num_seqs = config.max_num_seqs
     num_tokens = max(config.max_num_batched_tokens // num_seqs, 1)
@@ -134,7 +139,7 @@ def _peak_bytes_of_a_step(config: EngineConfig, model_config: ModelConfig, decod
     torch.cuda.reset_peak_memory_stats(device)
     warm_up(runner, limits, num_seqs=num_seqs, num_tokens=num_tokens)
     torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device)
+    peak = torch.cuda.max_memory_allocated(device) - blocks * kv_bytes_per_block(decoder.attention.shape)
     decoder.attention.allocate(0)
     torch.cuda.empty_cache()
     return peak

@@ -20,6 +20,7 @@ from engine.record import EngineCounters, RecentRequests
 from engine.recorder import Recorder
 from engine.request import FinishReason, Request, StepOutput
 from engine.runner.model_runner import Runner
+from engine.sampling_params import ParameterError
 from engine.scheduler import Scheduler
 from model.config import ModelConfig
 
@@ -78,11 +79,20 @@ class Engine:
             raise EngineUnavailableError("engine_dead", f"the engine has died: {self._death}")
         if self._draining:
             raise EngineUnavailableError("shutting_down", "the server is shutting down")
-        self._scheduler.check_request(request)  # here, since on the engine thread it would be fatal
-        num_waiting = self._scheduler.num_waiting + len(self._inbox)
+        # Here, since on the engine thread these would be fatal.
+        self._scheduler.check_request(request)
+        self._check_token_ids(request)
+        num_waiting = self._scheduler.num_waiting + self._inbox.num_submitted
         if num_waiting >= self.engine_config.max_queue:
             raise QueueFullError(f"{num_waiting} sequences are waiting already", _RETRY_AFTER_S)
         self._inbox.put(Submit(request))
+
+    def _check_token_ids(self, request: Request) -> None:
+        """A tokenizer may know tokens that its model has no embedding for."""
+        ids, vocab_size = request.prompt_token_ids, self.model_config.vocab_size
+        if ids.min() < 0 or ids.max() >= vocab_size:
+            wrong = next(int(token_id) for token_id in ids if not 0 <= token_id < vocab_size)
+            raise ParameterError("prompt", f"the model has no token {wrong}; it has {vocab_size}")
 
     def abort(self, request_id: str) -> None:
         self._inbox.put(Abort(request_id))
@@ -100,7 +110,7 @@ class Engine:
         blocks = self._scheduler.block_manager
         return EngineStats(
             num_running=self._scheduler.num_running,
-            num_waiting=self._scheduler.num_waiting + len(self._inbox),
+            num_waiting=self._scheduler.num_waiting + self._inbox.num_submitted,
             kv_usage=blocks.num_used / blocks.num_blocks,
             num_blocks=blocks.num_blocks,
             num_blocks_used=blocks.num_used,

@@ -48,7 +48,7 @@ class EngineStats:
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
     healthy: bool
-    reason: str  # "ok", "model_loading", "engine_dead", "engine_stalled", "shutting_down"
+    reason: str  # "ok", "engine_dead", "engine_stalled", "shutting_down"
     detail: str = ""
 
 
@@ -69,7 +69,8 @@ class EngineHandle(Protocol):
     def submit(self, request: Request) -> None:
         """Queue a request.
 
-        Raises `QueueFullError`, `EngineUnavailableError` or `PromptTooLongError`; the request then never was.
+        Raises `QueueFullError`, `EngineUnavailableError`, `PromptTooLongError`, or `ParameterError` for a
+        token that the model does not have; the request then never was.
         From here on each of its sequences ends with exactly one finish reason in some `StepOutput`, unless
         the front end aborts or finishes it first.
         """

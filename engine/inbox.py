@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import NamedTuple
 
 from engine.request import FinishReason, Request
@@ -32,9 +33,20 @@ Command = Submit | Abort | Finish | Stop
 class Inbox:
     def __init__(self) -> None:
         self._queue: SimpleQueue[Command] = SimpleQueue()
+        self._lock = Lock()
+        self._num_put = 0  # of `Submit` commands
+        self._num_taken = 0  # likewise; the engine thread's
 
     def put(self, command: Command) -> None:
+        if isinstance(command, Submit):
+            with self._lock:
+                self._num_put += 1
         self._queue.put(command)
+
+    @property
+    def num_submitted(self) -> int:
+        """Requests that the engine thread has not taken out yet."""
+        return self._num_put - self._num_taken
 
     def __len__(self) -> int:
         return self._queue.qsize()
@@ -42,8 +54,12 @@ class Inbox:
     def drain(self, wait_s: float = 0.0) -> Iterator[Command]:
         """What is there now; if nothing is, wait up to `wait_s` for the first command."""
         try:
-            yield self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait()
+            yield self._took(self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait())
             while True:
-                yield self._queue.get_nowait()
+                yield self._took(self._queue.get_nowait())
         except Empty:
             return
+
+    def _took(self, command: Command) -> Command:
+        self._num_taken += isinstance(command, Submit)
+        return command

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from engine.plan import StepPlan
 from engine.request import TokenLogprobs
+from engine.sequence import SequenceStatus
 
 _Scores = list[TokenLogprobs | None]
 
@@ -22,7 +23,8 @@ class PromptScores:
             return
         for chunk in plan.chunks:
             sequence = chunk.sequence
-            if sequence.sequence_id in chunks:
+            ended = sequence.status is SequenceStatus.FINISHED  # while the step ran
+            if sequence.sequence_id in chunks and not ended:
                 first, scores = chunks[sequence.sequence_id]
                 partial = self._partial.setdefault(sequence.sequence_id, [None] * sequence.num_prompt_tokens)
                 partial[first : first + len(scores)] = scores

@@ -53,9 +53,11 @@ class SamplingParams:
         # Each test is written so that NaN fails it.
         self._require("temperature", 0 <= self.temperature <= 2, "must be between 0 and 2")
         self._require("top_p", 0 < self.top_p <= 1, "must be above 0 and at most 1")
-        self._require("top_k", self.top_k >= -1, "must be -1 or 0 (off) or a positive integer")
+        self._require("top_k", -1 <= self.top_k < 2**31, "must be -1 or 0 (off) or a positive int32")
         self._require("min_p", 0 <= self.min_p <= 1, "must be between 0 and 1")
-        self._require("repetition_penalty", 0 < self.repetition_penalty < float("inf"), "must be above 0")
+        # OpenAI has none; far beyond these, fp32 logits overflow.
+        in_range = 1e-3 <= self.repetition_penalty <= 1e3
+        self._require("repetition_penalty", in_range, "must be between 0.001 and 1000")
         self._require("frequency_penalty", -2 <= self.frequency_penalty <= 2, "must be between -2 and 2")
         self._require("presence_penalty", -2 <= self.presence_penalty <= 2, "must be between -2 and 2")
         self._require("max_tokens", self.max_tokens is None or self.max_tokens >= 0, "must be 0 or more")

@@ -40,7 +40,6 @@ class Choice:
         self.text = text
         self.eos_token_ids = frozenset() if params.ignore_eos else eos_token_ids
         self.keep_tokens = keep_tokens
-        self.prompt_logprobs: list[TokenLogprobs | None] | None = None
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
         self._texts: list[str] = []

@@ -114,8 +114,8 @@ class Delivery:
                 self._end_early(answer, reason)
                 continue
             try:
-                if output.prompt_logprobs:
-                    choice.prompt_logprobs = output.prompt_logprobs.get(sequence_id, choice.prompt_logprobs)
+                if sequence_id in output.prompt_logprobs:
+                    answer.generation.prompt_of(choice).logprobs = output.prompt_logprobs[sequence_id]
                 choice.push(token_id, reason, logprobs.get(sequence_id) if logprobs else None)
             except Exception:
                 self._fail_one(answer)

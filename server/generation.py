@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.request import Request
+from engine.request import Request, TokenLogprobs
 from server.choice import Choice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prompt:
     """One prompt and the engine request that continues it `request.n` times."""
 
     request: Request
     text: str = ""  # what echo returns
     text_offsets: Sequence[int] = ()  # characters of `text` before each token; only for echo with logprobs
+    logprobs: list[TokenLogprobs | None] | None = None  # arrive with the first choice's first token
 
     @property
     def token_ids(self) -> list[int]:

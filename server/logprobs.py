@@ -103,8 +103,8 @@ def completion_logprobs(
     """Completions logprobs of some tokens of a choice, after those of its prompt if that is echoed now."""
     prompt = generation.prompt_of(choice)
     logprobs = CompletionLogprobs(tokenizer, as_ids=generation.tokens_as_ids)
-    if with_prompt and choice.prompt_logprobs is not None:
-        logprobs.add_prompt(prompt, choice.prompt_logprobs)
+    if with_prompt and prompt.logprobs is not None:
+        logprobs.add_prompt(prompt, prompt.logprobs)
     logprobs.add_generated(tokens, first_offset=len(prompt.text) if generation.echo else 0)
     return logprobs.as_dict()
 

@@ -1,4 +1,4 @@
-"""Decodes by replaying CUDA graphs; prompt chunks run eagerly on the same stream, in the same step."""
+"""Decodes and prompt chunks by replaying CUDA graphs, one after the other on the same stream."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ class LogprobTensors:
 
 def gather_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, num_top: int) -> LogprobTensors:
     """Log-softmax of raw `logits` [R, V] fp32 at `token_ids` [R], with the `num_top` most likely tokens."""
+    num_top = min(num_top, logits.shape[-1])
     top_logits, top_token_ids = logits.topk(num_top, dim=-1)  # of the logits: ties come out alike everywhere
     log_mass = logits.logsumexp(dim=-1, keepdim=True)
     chosen = logits.gather(1, token_ids.unsqueeze(1)) - log_mass

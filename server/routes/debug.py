@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Literal
 
 import orjson
@@ -35,8 +35,8 @@ def add_debug_routes(app: FastAPI, engine: EngineHandle) -> None:
 
 def _summary(record: RequestRecord) -> dict[str, Any]:
     """Times stay nanoseconds of the monotonic clock; 0 means that it has not happened."""
-    summary = asdict(record)
-    del summary["token_times_ns"]
+    names = [field.name for field in fields(record) if field.name != "token_times_ns"]
+    summary = {name: getattr(record, name) for name in names}
     return summary | {"num_generated_tokens": record.num_generated_tokens}
 
 

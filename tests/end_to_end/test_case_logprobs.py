@@ -44,3 +44,12 @@ def test_g3_echo_scores_the_prompt_as_transformers_does(embedded: ServerProcess)
         assert scores[1 : len(ids)] == pytest.approx(expected, abs=0.01)
         sums.append(sum(scores[num_passage_tokens : len(ids)]))
     assert sums[0] > sums[1], "a multiple-choice question is answered right"
+
+
+def test_echo_scores_the_prompt_for_every_choice(roomy: ServerProcess) -> None:
+    options: dict[str, Any] = {"echo": True, "logprobs": 1, "max_tokens": 2, "n": 3, "temperature": 1}
+    choices = complete(roomy, "Few words", **options)["choices"]
+    num_prompt_tokens = len(tokenize(roomy, prompt="Few words"))
+    scores = [choice["logprobs"]["token_logprobs"] for choice in choices]
+    assert [len(row) for row in scores] == [num_prompt_tokens + 2] * 3
+    assert scores[0][:num_prompt_tokens] == scores[1][:num_prompt_tokens] == scores[2][:num_prompt_tokens]

@@ -18,7 +18,7 @@ from engine.record import EngineCounters, RecentRequests, RequestRecord
 from engine.recorder import Recorder
 from engine.request import NO_TOKEN, Request, StepOutput
 from engine.runner.model_runner import StepResult
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import ParameterError, SamplingParams
 from engine.scheduler import Scheduler
 from model.config import ModelConfig
 
@@ -145,6 +145,15 @@ def test_what_can_never_fit_is_refused_at_the_door(make_rig: Callable[..., Rig])
     exact = rig.submit("exact", 64, 0)
     assert rig.take_until_end(exact) == [NO_TOKEN]
     assert rig.take_until_end(rig.submit("fits", 63, None)) == [7]
+
+
+def test_a_token_that_the_model_lacks_is_refused_at_the_door(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    prompt = np.array([5, 100], dtype=np.int32)  # the model has 100 tokens
+    request = Request("x", prompt, SamplingParams(), hash_blocks(prompt, 4), RequestRecord("x"))
+    with pytest.raises(ParameterError, match="no token 100"):
+        rig.engine.submit(request)
+    assert rig.take_until_end(rig.submit("next")) == [7] * 4
 
 
 def test_the_queue_is_bounded(make_rig: Callable[..., Rig]) -> None:
