@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from kernels.linear import linear
 from model.config import ModelError
 
 
@@ -136,7 +137,7 @@ class ColumnParallelLinear(nn.Module):
         parameter[start : start + segment.rows].copy_(loaded[segment.first : segment.first + segment.rows])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 class RowParallelLinear(nn.Module):
@@ -160,8 +161,8 @@ class RowParallelLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.tp.size == 1:
-            return F.linear(x, self.weight, self.bias)
-        y = self.tp.all_reduce(F.linear(x, self.weight))
+            return linear(x, self.weight, self.bias)
+        y = self.tp.all_reduce(linear(x, self.weight))
         return y if self.bias is None else y + self.bias
 
 
@@ -199,5 +200,5 @@ class ParallelLMHead(VocabParallelWeight):
     """Hidden rows [R, hidden] to logits [R, vocab], whole on every rank."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits = self.tp.all_gather(F.linear(hidden, self.weight))
+        logits = self.tp.all_gather(linear(hidden, self.weight))
         return logits[:, : self.vocab_size]
