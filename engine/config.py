@@ -65,7 +65,7 @@ class EngineConfig:
     )
     block_size: int | None = flag(None, "tokens in a KV block (128 on a GPU, 16 on a CPU)", "kv cache")
     num_kv_blocks: int | None = flag(None, "size of the KV pool in blocks, instead of measuring", "kv cache")
-    kv_cache_bytes: int = flag(512 * 2**20, "KV pool on a CPU, in bytes", "kv cache")
+    kv_cache_bytes: int = flag(384 * 2**20, "KV pool on a CPU, in bytes", "kv cache")
     gpu_memory_utilization: float = flag(0.9, "share of the GPU's memory that Octavo may fill", "kv cache")
     enable_prefix_caching: bool = flag(True, "reuse the KV of prompts that begin alike", "kv cache")
     attention_backend: str = flag("auto", "attention kernels", "engine", ("auto", "flash", "triton", "torch"))
