@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         max_num_seqs=arguments.max_num_seqs,
     )
-    vocab_size = llm.tokenizer.vocab_size
+    vocab_size = llm.engine.model_config.vocab_size  # a tokenizer may know more tokens than its model
     prompts = [
         [
             rng.randrange(vocab_size)
