@@ -20,10 +20,6 @@ def event(payload: Any) -> bytes:
     return b"data: " + to_line(payload) + b"\n\n"
 
 
-def error_event(error: APIError) -> bytes:
-    return event(error.body())
-
-
 def to_line(payload: Any) -> bytes:
     """JSON without the three characters that some clients take for line ends inside a string."""
     line = orjson.dumps(payload)
@@ -88,8 +84,13 @@ class ChunkFormat:
             return self._before_text[choice.index] + to_line(text) + self._after_text
         return self._object_delta(choice, text)
 
-    def usage(self) -> bytes:
-        return event({**self.head, "choices": [], "usage": self.generation.usage()})
+    def closing(self) -> bytes:
+        if not self.generation.include_usage:
+            return DONE
+        return event({**self.head, "choices": [], "usage": self.generation.usage()}) + DONE
+
+    def failure(self, error: APIError) -> bytes:
+        return event(error.body()) + DONE
 
     def _object_delta(self, choice: Choice, text: str) -> bytes:
         generation = self.generation

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from server.choice import Choice
 from server.delivery import Delivery
 from server.disconnect import until_disconnect
 from server.errors import APIError
 from server.frame_writer import FrameWriter
-from server.frames import DONE, KEEP_ALIVE, ChunkFormat, error_event
+from server.frames import KEEP_ALIVE
 from server.generation import Generation
 
 logger = logging.getLogger(__name__)
 
 SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class StreamFormat(Protocol):
+    """The events of one streamed answer, as bytes; called in the order of the stream."""
+
+    def openings(self) -> bytes:
+        """What comes once, before any text, when the first token exists."""
+        ...
+
+    def delta(self, choice: Choice) -> bytes:
+        """What the choice has gained since its last call, its end included; may be empty."""
+        ...
+
+    def closing(self) -> bytes:
+        """What comes after all choices have ended."""
+        ...
+
+    def failure(self, error: APIError) -> bytes:
+        """What comes, at any moment, instead of all that is left."""
+        ...
 
 
 class StreamAnswer(Response):
@@ -32,7 +54,7 @@ class StreamAnswer(Response):
     def __init__(
         self,
         generation: Generation,
-        chunks: ChunkFormat,
+        events: StreamFormat,
         delivery: Delivery,
         *,
         ping_interval: float,
@@ -45,7 +67,7 @@ class StreamAnswer(Response):
         self.status_code = 200
         self.background = None
         self.init_headers(SSE_HEADERS)
-        self._chunks = chunks
+        self._events = events
         self._delivery = delivery
         self._ping_interval = ping_interval
         self._stuck_timeout = stuck_timeout
@@ -96,7 +118,7 @@ class StreamAnswer(Response):
     def _failure(self) -> bytes:
         assert self._error is not None
         self._is_complete = True
-        return error_event(self._error) + DONE
+        return self._events.failure(self._error)
 
     def _news(self) -> bytes:
         """Frames for everything that has come since the last flush."""
@@ -106,15 +128,13 @@ class StreamAnswer(Response):
             if not any(choice.num_tokens or choice.finish_reason for choice in choices):
                 return b""
             self._is_opened = True
-            frames.append(self._chunks.openings())
-        frames.extend([self._chunks.delta(choice) for choice in self._unsent])
+            frames.append(self._events.openings())
+        frames.extend([self._events.delta(choice) for choice in self._unsent])
         if self.num_unfinished < len(self._unsent):
             self._unsent = [choice for choice in self._unsent if choice.finish_reason is None]
         if not self._unsent:
             self._is_complete = True
-            if self.generation.include_usage:
-                frames.append(self._chunks.usage())
-            frames.append(DONE)
+            frames.append(self._events.closing())
         return b"".join(frames)
 
     def _write(self, body: bytes) -> None:

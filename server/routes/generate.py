@@ -10,6 +10,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from engine.handle import PromptTooLongError
+from server.answer_objects import answer_object
 from server.body import read_body
 from server.collected_answer import CollectedAnswer
 from server.delivery import Answer
@@ -17,7 +18,6 @@ from server.errors import invalid
 from server.frames import ChunkFormat
 from server.generation import Generation
 from server.protocol.common import GenerationBody
-from server.responses import response_object
 from server.state import ServerState
 from server.stream_answer import StreamAnswer
 
@@ -45,8 +45,8 @@ async def generate(
     if not await answer.wait(request.receive):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     if generation.logprobs:  # much to build: not on the event loop
-        return await state.in_thread(lambda: json_response(response_object(generation, state.text.tokenizer)))
-    return json_response(response_object(generation, state.text.tokenizer))
+        return await state.in_thread(lambda: json_response(answer_object(generation, state.text.tokenizer)))
+    return json_response(answer_object(generation, state.text.tokenizer))
 
 
 def _submit(answer: Answer, state: ServerState) -> None:

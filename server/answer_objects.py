@@ -1,4 +1,4 @@
-"""Whole response objects."""
+"""Whole answers of completions and chats, for requests that are not streamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from server.generation import Generation
 from server.logprobs import chat_logprobs, completion_logprobs
 
 
-def response_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
+def answer_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
     """The body of a non-streamed answer whose choices have all ended."""
     is_chat = generation.kind == "chat"
     make_choice = _chat_choice if is_chat else _completion_choice
