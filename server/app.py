@@ -24,6 +24,7 @@ from server.routes.debug import add_debug_routes
 from server.routes.health import add_health_routes, add_load_route, add_version_route
 from server.routes.metrics import add_metrics_route
 from server.routes.models import add_model_routes
+from server.routes.responses import add_responses_route
 from server.routes.tokenize import add_token_routes
 from server.state import ServerState
 from server.text_bundle import TextBundle
@@ -68,6 +69,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> set[Callable[..., Any]]:
     config = state.config
     add_completion_route(app, state)
     add_chat_route(app, state)
+    add_responses_route(app, state)
     add_model_routes(app, state)
     add_token_routes(app, state)
     add_load_route(app, state)

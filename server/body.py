@@ -35,6 +35,16 @@ async def read_body(request: Request, model: type[BodyT], max_bytes: int) -> Bod
     return body
 
 
+def validated(model: type[BodyT], fields: dict[str, Any]) -> BodyT:
+    """As `read_body`, for a body that was translated from another. Raises `APIError`."""
+    try:
+        body = model.model_validate(fields)
+    except ValidationError as error:
+        raise _validation_error(error, b"") from None
+    refuse_unsupported(body)
+    return body
+
+
 async def _read_bytes(request: Request, max_bytes: int) -> bytes:
     """Also bounds chunked bodies, which name no length."""
     too_large = APIError(413, f"the body is larger than {max_bytes} bytes (--max-request-bytes)")

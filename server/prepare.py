@@ -64,7 +64,9 @@ def prepare_completion(body: CompletionRequest, state: ServerState, arrived_ns: 
     return builder.build("completion", model, logprobs=body.logprobs is not None, echo=echo)
 
 
-def prepare_chat(body: ChatRequest, state: ServerState, arrived_ns: int) -> Generation:
+def prepare_chat(
+    body: ChatRequest, state: ServerState, arrived_ns: int, *, id_prefix: str = "chatcmpl-"
+) -> Generation:
     """Raises `APIError` or `ParameterError`."""
     model = state.resolve_model(body.model)
     n = _check_counts(body, state)
@@ -76,7 +78,7 @@ def prepare_chat(body: ChatRequest, state: ServerState, arrived_ns: int) -> Gene
         body.wanted_max_tokens, state.config.default_max_tokens, body.max_tokens_param, "messages"
     )
     ids = render_chat(body, state)
-    builder = _Builder(body, state, arrived_ns, f"chatcmpl-{uuid.uuid4().hex}", n, limits)
+    builder = _Builder(body, state, arrived_ns, f"{id_prefix}{uuid.uuid4().hex}", n, limits)
     builder.add(ids, num_logprobs, None, echoed=None)
     return builder.build("chat", model, logprobs=num_logprobs is not None, echo=False)
 

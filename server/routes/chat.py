@@ -8,7 +8,7 @@ from starlette.responses import Response
 from server.openapi import json_body
 from server.prepare import prepare_chat
 from server.protocol.chat import ChatRequest
-from server.routes.generate import generate
+from server.routes.generate import choices_forms, generate
 from server.state import ServerState
 
 
@@ -16,4 +16,4 @@ def add_chat_route(app: FastAPI, state: ServerState) -> None:
     @app.post("/v1/chat/completions", tags=["generation"], openapi_extra=json_body(ChatRequest))
     async def create_chat_completion(request: Request) -> Response:
         """Answer a conversation, streamed with `stream: true`."""
-        return await generate(request, state, ChatRequest, prepare_chat)
+        return await generate(request, state, ChatRequest, prepare_chat, choices_forms("messages"))

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from server.openapi import json_body
 from server.prepare import prepare_completion
 from server.protocol.completions import CompletionRequest
-from server.routes.generate import generate
+from server.routes.generate import choices_forms, generate
 from server.state import ServerState
 
 
@@ -16,4 +16,4 @@ def add_completion_route(app: FastAPI, state: ServerState) -> None:
     @app.post("/v1/completions", tags=["generation"], openapi_extra=json_body(CompletionRequest))
     async def create_completion(request: Request) -> Response:
         """Continue one or more prompts, streamed with `stream: true`."""
-        return await generate(request, state, CompletionRequest, prepare_completion)
+        return await generate(request, state, CompletionRequest, prepare_completion, choices_forms("prompt"))

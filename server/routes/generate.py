@@ -1,15 +1,17 @@
-"""What both generation endpoints do once the body is parsed."""
+"""What all generation endpoints do once the body is parsed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import orjson
 from fastapi import Request
 from starlette.responses import Response
 
 from engine.handle import PromptTooLongError
+from model.text.tokenizer import Tokenizer
 from server.answer_objects import answer_object
 from server.body import read_body
 from server.collected_answer import CollectedAnswer
@@ -19,9 +21,28 @@ from server.frames import ChunkFormat
 from server.generation import Generation
 from server.protocol.common import GenerationBody
 from server.state import ServerState
-from server.stream_answer import StreamAnswer
+from server.stream_answer import StreamAnswer, StreamFormat
 
 BodyT = TypeVar("BodyT", bound=GenerationBody)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForms(Generic[BodyT]):
+    """How an endpoint writes its answers, whole and streamed."""
+
+    whole: Callable[[BodyT, Generation, Tokenizer], dict[str, Any]]
+    stream: Callable[[BodyT, Generation, Tokenizer], StreamFormat]
+    prompt_param: str  # the field that a prompt comes in
+
+
+def choices_forms(prompt_param: str) -> AnswerForms[Any]:
+    """Those of completions and chats."""
+    return AnswerForms(
+        lambda body, generation, tokenizer: answer_object(generation, tokenizer),
+        lambda body, generation, tokenizer: ChunkFormat(generation, tokenizer),
+        prompt_param,
+    )
+
 
 CLIENT_CLOSED_REQUEST = 499
 """Nobody reads it; the status is for logs."""
@@ -32,39 +53,42 @@ async def generate(
     state: ServerState,
     model: type[BodyT],
     prepare: Callable[[BodyT, ServerState, int], Generation],
+    forms: AnswerForms[BodyT],
 ) -> Response:
     """Everything that can be refused is refused before the response starts, the engine's queue included."""
     body = await read_body(request, model, state.config.max_request_bytes)
     generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
     if body.stream:
-        stream = _make_stream(generation, state)
-        _submit(stream, state)
+        stream = _make_stream(generation, forms.stream(body, generation, state.text.tokenizer), state)
+        _submit(stream, forms.prompt_param, state)
         return stream
     answer = CollectedAnswer(generation, state.delivery)
-    _submit(answer, state)
+    _submit(answer, forms.prompt_param, state)
     if not await answer.wait(request.receive):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    if generation.logprobs:  # much to build: not on the event loop
-        return await state.in_thread(lambda: json_response(answer_object(generation, state.text.tokenizer)))
-    return json_response(answer_object(generation, state.text.tokenizer))
+
+    def respond() -> Response:
+        return json_response(forms.whole(body, generation, state.text.tokenizer))
+
+    # Log-probabilities are much to build: not on the event loop.
+    return await state.in_thread(respond) if generation.logprobs else respond()
 
 
-def _submit(answer: Answer, state: ServerState) -> None:
+def _submit(answer: Answer, prompt_param: str, state: ServerState) -> None:
     try:
         state.delivery.submit(answer)
     except PromptTooLongError as error:
-        param = "messages" if answer.generation.kind == "chat" else "prompt"
-        raise invalid(param, str(error), "context_length_exceeded") from None
+        raise invalid(prompt_param, str(error), "context_length_exceeded") from None
 
 
 def json_response(content: Any) -> Response:
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-def _make_stream(generation: Generation, state: ServerState) -> StreamAnswer:
+def _make_stream(generation: Generation, events: StreamFormat, state: ServerState) -> StreamAnswer:
     return StreamAnswer(
         generation,
-        ChunkFormat(generation, state.text.tokenizer),
+        events,
         state.delivery,
         ping_interval=state.config.sse_ping_interval,
         stuck_timeout=state.config.stuck_reader_timeout,

@@ -1,0 +1,52 @@
+"""POST /v1/responses."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from engine.sampling_params import ParameterError
+from server.body import validated
+from server.errors import APIError
+from server.generation import Generation
+from server.openapi import json_body
+from server.prepare import prepare_chat
+from server.protocol.chat import ChatRequest
+from server.protocol.responses import ResponsesRequest
+from server.response_events import ResponseEvents
+from server.response_object import whole_response
+from server.routes.generate import AnswerForms, generate
+from server.state import ServerState
+
+FORMS = AnswerForms(whole_response, ResponseEvents, prompt_param="input")
+
+_CHAT_TO_RESPONSES = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+}
+
+
+def add_responses_route(app: FastAPI, state: ServerState) -> None:
+    @app.post("/v1/responses", tags=["generation"], openapi_extra=json_body(ResponsesRequest))
+    async def create_response(request: Request) -> Response:
+        """Answer an input, streamed with `stream: true`. Nothing is stored."""
+        return await generate(request, state, ResponsesRequest, prepare_response, FORMS)
+
+
+def prepare_response(body: ResponsesRequest, state: ServerState, arrived_ns: int) -> Generation:
+    """Raises `APIError` or `ParameterError`."""
+    chat = body.as_chat()
+    try:
+        return prepare_chat(validated(ChatRequest, chat), state, arrived_ns, id_prefix="resp_")
+    except (APIError, ParameterError) as error:
+        raise _in_terms_of_responses(error) from None
+
+
+def _in_terms_of_responses(error: APIError | ParameterError) -> Exception:
+    """The same error, naming the field that the client sent instead of the chat's."""
+    if error.param is not None:
+        name = error.param.partition("[")[0]  # an index among the messages would be another one in the input
+        error.param = _CHAT_TO_RESPONSES.get(name, error.param)
+    return error
