@@ -126,6 +126,16 @@ class BlockManager:
             self._block_of_hash[digest] = block
             self._hash_of_block[block] = digest
 
+    def forget_prefixes(self) -> int:
+        """Let no prompt find the blocks that are cached now; how many there were. Tables keep theirs."""
+        num_forgotten = len(self._block_of_hash)
+        for block in self._block_of_hash.values():
+            self._hash_of_block[block] = None
+        self._block_of_hash.clear()
+        self._empty += self._cached_free
+        self._cached_free.clear()
+        return num_forgotten
+
     def check(self) -> None:
         """Raise `AssertionError` unless every invariant holds."""
         empty, cached_free = set(self._empty), set(self._cached_free)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from engine.config import EngineConfig
 from engine.handle import (
@@ -14,7 +15,7 @@ from engine.handle import (
     EngineUnavailableError,
     QueueFullError,
 )
-from engine.inbox import Abort, Finish, Inbox, Stop, Submit
+from engine.inbox import Abort, Finish, ForgetPrefixes, Inbox, Stop, Submit
 from engine.loop import EngineLoop
 from engine.record import EngineCounters, RecentRequests
 from engine.recorder import Recorder
@@ -99,6 +100,11 @@ class Engine:
 
     def finish_sequence(self, sequence_id: int, reason: FinishReason = FinishReason.STOP) -> None:
         self._inbox.put(Finish(sequence_id, reason))
+
+    def forget_prefixes(self) -> Future[int]:
+        command = ForgetPrefixes(Future())
+        self._inbox.put(command)
+        return command.num_forgotten
 
     def subscribe(
         self, on_step: Callable[[StepOutput], None], on_death: Callable[[BaseException], None]

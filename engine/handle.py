@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -82,6 +83,10 @@ class EngineHandle(Protocol):
 
     def finish_sequence(self, sequence_id: int, reason: FinishReason = FinishReason.STOP) -> None:
         """End one sequence for what its text says (a stop string). Nothing more is published for it."""
+        ...
+
+    def forget_prefixes(self) -> Future[int]:
+        """Empty the prefix cache; the number of blocks forgotten. Never set by an engine that has ended."""
         ...
 
     def subscribe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import NamedTuple
@@ -23,11 +24,15 @@ class Finish(NamedTuple):
     reason: FinishReason
 
 
+class ForgetPrefixes(NamedTuple):
+    num_forgotten: Future[int]  # set when it is done
+
+
 class Stop(NamedTuple):
     """End the loop."""
 
 
-Command = Submit | Abort | Finish | Stop
+Command = Submit | Abort | Finish | ForgetPrefixes | Stop
 
 
 class Inbox:

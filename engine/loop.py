@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.inbox import Abort, Command, Finish, Inbox, Stop, Submit
+from engine.inbox import Abort, Command, Finish, ForgetPrefixes, Inbox, Stop, Submit
 from engine.plan import StepPlan
 from engine.prompt_scores import PromptScores
 from engine.record import StepEntry
@@ -95,6 +95,8 @@ class EngineLoop:
                 finished = self._scheduler.finish(sequence_id, reason)
                 if finished is not None:
                     self._ended(finished, reason)
+            case ForgetPrefixes(num_forgotten):
+                num_forgotten.set_result(self._scheduler.block_manager.forget_prefixes())
             case Stop():
                 self._stopped = True
 

@@ -18,9 +18,11 @@ from server.delivery import Delivery
 from server.errors import install_error_handlers
 from server.middleware import InternalErrorMiddleware, RequestContextMiddleware
 from server.openapi import install_openapi
+from server.routes.admin import add_admin_routes
 from server.routes.chat import add_chat_route
 from server.routes.completions import add_completion_route
 from server.routes.debug import add_debug_routes
+from server.routes.embeddings import add_embeddings_route
 from server.routes.health import add_health_routes, add_load_route, add_version_route
 from server.routes.metrics import add_metrics_route
 from server.routes.models import add_model_routes
@@ -70,6 +72,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> set[Callable[..., Any]]:
     add_completion_route(app, state)
     add_chat_route(app, state)
     add_responses_route(app, state)
+    add_embeddings_route(app, state)
     add_model_routes(app, state)
     add_token_routes(app, state)
     add_load_route(app, state)
@@ -80,6 +83,8 @@ def _add_routes(app: FastAPI, state: ServerState) -> set[Callable[..., Any]]:
         open_endpoints |= {get_version, get_metrics}
     if config.enable_debug_routes:
         add_debug_routes(app, state.engine)
+    if config.enable_admin_routes:
+        add_admin_routes(app, state)
     return open_endpoints
 
 

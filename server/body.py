@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from server.config import ServerConfig
 from server.errors import APIError, invalid
 from server.protocol.common import RequestBody
 from server.protocol.unsupported import refuse_unsupported
@@ -19,9 +20,9 @@ MAX_DIAGNOSED_BYTES = 2**20
 """Larger bodies that do not parse are not parsed again to tell why: that would hold up the event loop."""
 
 
-async def read_body(request: Request, model: type[BodyT], max_bytes: int) -> BodyT:
+async def read_body(request: Request, model: type[BodyT], config: ServerConfig) -> BodyT:
     """The request's body as `model`. Raises `APIError` for whatever is wrong with it."""
-    raw = await _read_bytes(request, max_bytes)
+    raw = await _read_bytes(request, config.max_request_bytes)
     content_type = request.headers.get("content-type", "")
     is_json = content_type.partition(";")[0].strip().lower() == "application/json"
     if raw and not is_json:
@@ -31,7 +32,7 @@ async def read_body(request: Request, model: type[BodyT], max_bytes: int) -> Bod
         body = model.model_validate_json(raw)
     except ValidationError as error:
         raise _validation_error(error, raw) from None
-    refuse_unsupported(body)
+    refuse_unsupported(body, refuse_unknown=config.strict_params)
     return body
 
 
@@ -41,7 +42,7 @@ def validated(model: type[BodyT], fields: dict[str, Any]) -> BodyT:
         body = model.model_validate(fields)
     except ValidationError as error:
         raise _validation_error(error, b"") from None
-    refuse_unsupported(body)
+    refuse_unsupported(body, refuse_unknown=False)
     return body
 
 

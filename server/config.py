@@ -25,6 +25,10 @@ class ServerConfig:
         60.0, "seconds that a client may leave its stream unread before its request is aborted", "http"
     )
     shutdown_timeout: float = flag(30.0, "seconds that requests in flight may go on after SIGTERM", "http")
+    ssl_certfile: str | None = flag(None, "serve HTTPS with this certificate (PEM, with its chain)", "http")
+    ssl_keyfile: str | None = flag(
+        None, "the certificate's private key (PEM), unless it stands in the same file", "http"
+    )
     event_loop: Literal["asyncio", "uvloop"] = flag("asyncio", "event loop", "http", ("asyncio", "uvloop"))
     disable_docs: bool = flag(False, "no /docs and /openapi.json", "http")
 
@@ -33,6 +37,10 @@ class ServerConfig:
     )
     public_metrics: bool = flag(False, "serve /metrics and /version without a key", "access")
     enable_debug_routes: bool = flag(True, "serve /debug/requests, behind the key", "access")
+
+    enable_admin_routes: bool = flag(
+        False, "serve /reset_prefix_cache and /abort_request, behind the key", "access"
+    )
 
     served_model_name: tuple[str, ...] = flag((), "name of the model in the API; the first is shown", "api")
     chat_template: str | None = flag(None, "Jinja file or text instead of the model's chat template", "api")
@@ -45,6 +53,7 @@ class ServerConfig:
     default_max_tokens: int | None = flag(
         None, "max_tokens of chat requests that bring none; up to the context limit when absent", "api"
     )
+    strict_params: bool = flag(False, "refuse request fields that nobody knows; else they are ignored", "api")
     max_n: int = flag(128, "largest n of a request", "api")
     max_logprobs: int = flag(20, "largest logprobs of a request", "api")
 
@@ -68,6 +77,9 @@ class ServerConfig:
         )
         for name in ("api_key", "served_model_name", "allowed_origins"):
             self._require(name, all(getattr(self, name)), "must not be empty")
+        self._require(
+            "ssl_keyfile", self.ssl_keyfile is None or self.ssl_certfile is not None, "needs --ssl-certfile"
+        )
         valid_prefix = re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", self.metrics_prefix) is not None
         self._require(
             "metrics_prefix", valid_prefix, "must be letters, digits and _, and not begin with a digit"

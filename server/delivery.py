@@ -85,6 +85,14 @@ class Delivery:
             for prompt in answer.generation.prompts:
                 self.engine.abort(prompt.request.request_id)
 
+    def abort(self, response_id: str | None, error: APIError) -> list[str]:
+        """End one open answer, or with None all of them, by an error; the ids of those that were open."""
+        ended = [a for a in self._answers if response_id in (None, a.generation.response_id)]
+        for answer in ended:
+            self.release(answer)
+            answer.fail(error)
+        return [answer.generation.response_id for answer in ended]
+
     def _call_on_loop(self, callback: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self.loop.call_soon_threadsafe(callback)
@@ -146,7 +154,4 @@ class Delivery:
         answer.fail(internal_error(response_id))
 
     def _fail_all(self) -> None:
-        error = APIError(503, "the engine has died", code="engine_dead")
-        for answer in list(self._answers):
-            self.release(answer)
-            answer.fail(error)
+        self.abort(None, APIError(503, "the engine has died", code="engine_dead"))

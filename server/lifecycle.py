@@ -190,4 +190,6 @@ def _uvicorn_config(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=config.timeout_keep_alive,
         timeout_graceful_shutdown=LAST_WORDS_S,
+        ssl_certfile=config.ssl_certfile,
+        ssl_keyfile=config.ssl_keyfile,
     )

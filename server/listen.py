@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import ssl
 import stat
 from typing import Any
 
+from engine.config import ConfigError
 from server.config import ServerConfig
 
 
@@ -27,13 +29,24 @@ def bind_socket(config: ServerConfig) -> socket.socket:
         raise ListenError(config, error) from None
 
 
-def address_of(sock: socket.socket) -> str:
+def check_certificate(config: ServerConfig) -> None:
+    """Raise `ConfigError` for certificate files that could not be served, before the model loads."""
+    if config.ssl_certfile is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+    except OSError as error:  # an `SSLError` is one
+        raise ConfigError(f"--ssl-certfile, --ssl-keyfile: {error.strerror or error}") from None
+
+
+def address_of(sock: socket.socket, *, tls: bool = False) -> str:
     """The URL at which a client on this machine reaches a bound socket; for a Unix one, its path."""
     if sock.family == socket.AF_UNIX:
         return str(sock.getsockname())
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _bind_tcp(host: str, port: int) -> socket.socket:

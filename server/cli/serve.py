@@ -36,10 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     """
     engine_config, server_config = build_configs(arguments)
     from server.cli.process import prepare_environment, prepare_process
-    from server.listen import ListenError, bind_socket
+    from server.listen import ListenError, bind_socket, check_certificate
 
     prepare_environment()
     prepare_process(server_config.log_level)
+    check_certificate(server_config)
     try:
         sock = bind_socket(server_config)
         try:
@@ -94,16 +95,16 @@ def _greeting(
 ) -> str:
     from server.listen import address_of
 
-    name = config.served_model_name[0]
+    name, address = config.served_model_name[0], address_of(sock, tls=config.ssl_certfile is not None)
     defaults = ", ".join(f"{key} {value:g}" for key, value in sampling_defaults.items()) or "the API's own"
     body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}], "stream": True})
-    curl = ["curl", "-N", f"{address_of(sock)}/v1/chat/completions", "-H", "Content-Type: application/json"]
+    curl = ["curl", "-N", f"{address}/v1/chat/completions", "-H", "Content-Type: application/json"]
     if config.uds:
         curl[2:3] = ["--unix-socket", config.uds, "http://localhost/v1/chat/completions"]
     if config.api_key:
         curl += ["-H", "Authorization: Bearer YOUR_KEY"]
     lines = [
-        f"Octavo {__version__} serves {name} at {address_of(sock)}, ready in {seconds:.1f} s",
+        f"Octavo {__version__} serves {name} at {address}, ready in {seconds:.1f} s",
         f"Sampling defaults: {defaults}",
         f"Try it:\n  {shlex.join([*curl, '-d', body])}",
     ]

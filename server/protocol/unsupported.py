@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from server.errors import unsupported
+from server.errors import invalid, unsupported
 from server.protocol.common import RequestBody
 
 logger = logging.getLogger(__name__)
@@ -43,14 +43,25 @@ HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
 }
 """Field: the values that ask for nothing out of the ordinary."""
 
+IGNORED = frozenset(
+    {"user", "safety_identifier", "metadata", "store", "service_tier", "verbosity", "prediction"}
+    | {"prompt_cache_key", "prompt_cache_retention", "moderation", "max_tool_calls"}
+    | {"kv_transfer_params", "vllm_xargs", "lora", "length_penalty", "repetition_detection"}
+    | {"thinking_token_budget"}
+)
+"""Known fields that are ignored: labels, hints, and features of others that change no answer here."""
 
-def refuse_unsupported(body: RequestBody) -> None:
-    """Raise `APIError` for a known field that is not offered; what nobody knows is only noted in the log."""
+
+def refuse_unsupported(body: RequestBody, *, refuse_unknown: bool) -> None:
+    """Raise `APIError` for a known field that is not offered, and for one that nobody knows if told to."""
     extra = body.model_extra or {}
     for name, value in extra.items():
         harmless = HARMLESS_VALUES.get(name)
         if harmless is not None and value not in harmless:
             raise unsupported(name)
-    unknown = extra.keys() - HARMLESS_VALUES.keys()
+    unknown = extra.keys() - HARMLESS_VALUES.keys() - IGNORED
+    if unknown and refuse_unknown:
+        name = min(unknown)[:100]
+        raise invalid(name, f"there is no field {name!r} (--strict-params)", "unknown_parameter")
     if unknown:
         logger.debug("ignored unknown fields: %s", ", ".join(sorted(unknown))[:200])

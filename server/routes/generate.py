@@ -56,7 +56,7 @@ async def generate(
     forms: AnswerForms[BodyT],
 ) -> Response:
     """Everything that can be refused is refused before the response starts, the engine's queue included."""
-    body = await read_body(request, model, state.config.max_request_bytes)
+    body = await read_body(request, model, state.config)
     generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
     if body.stream:
         stream = _make_stream(generation, forms.stream(body, generation, state.text.tokenizer), state)

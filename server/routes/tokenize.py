@@ -21,14 +21,14 @@ def add_token_routes(app: FastAPI, state: ServerState) -> None:
     @app.post("/tokenize", tags=["tokens"], openapi_extra=json_body(TokenizeRequest))
     async def create_tokens(request: Request) -> Response:
         """Token ids as generation would see them; for a list of texts, `count` and `tokens` are lists too."""
-        body = await read_body(request, TokenizeRequest, state.config.max_request_bytes)
+        body = await read_body(request, TokenizeRequest, state.config)
         state.resolve_model(body.model)
         return json_response(await state.in_thread(lambda: _tokenize(body, state)))
 
     @app.post("/detokenize", tags=["tokens"], openapi_extra=json_body(DetokenizeRequest))
     async def create_text(request: Request) -> Response:
         """The text of token ids, special tokens included."""
-        body = await read_body(request, DetokenizeRequest, state.config.max_request_bytes)
+        body = await read_body(request, DetokenizeRequest, state.config)
         state.resolve_model(body.model)
         if body.tokens:
             check_token_ids(body.tokens, state.engine.model_config.vocab_size, "tokens")

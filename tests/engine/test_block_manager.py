@@ -142,6 +142,11 @@ class BlockManagerMachine(RuleBasedStateMachine):
             if block not in self.references():
                 self.unused[block] = self.now
 
+    @rule()
+    def forget(self) -> None:
+        assert self.blocks.forget_prefixes() == len(self.cached)
+        self.cached.clear()
+
     @invariant()
     def agrees_with_the_model(self) -> None:
         if not hasattr(self, "blocks"):

@@ -94,6 +94,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         known = list(self.engine.outcomes)[-8:]
         self.engine.finish(data.draw(st.sampled_from([*known, -1])))
 
+    @rule()
+    def forget(self) -> None:
+        self.engine.scheduler.block_manager.forget_prefixes()
+
     def teardown(self) -> None:
         if hasattr(self, "engine"):
             self.engine.run()

@@ -23,7 +23,7 @@ OPEN = {"/health", "/ping"}
 def guarded() -> Iterator[Any]:
     text = byte_text_bundle()
     engine = FakeEngine(lambda request, index: [0], text.tokenizer.vocab_size)
-    yield create_app(engine, text, ServerConfig(api_key=KEYS))
+    yield create_app(engine, text, ServerConfig(api_key=KEYS, enable_admin_routes=True))
     engine.shutdown()
 
 
@@ -54,7 +54,9 @@ def test_every_route_but_the_open_ones_needs_a_key(guarded: Any) -> None:
     assert {
         "/v1/completions",
         "/v1/chat/completions",
+        "/v1/responses",
         "/tokenize",
+        "/reset_prefix_cache",
         "/metrics",
         "/docs",
         "/openapi.json",

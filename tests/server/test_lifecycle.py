@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 SCRIPT = Path(__file__).with_name("lifecycle_process.py")
@@ -112,3 +115,29 @@ def test_an_engine_that_does_not_stop_does_not_hold_the_process(start: Callable[
     server.get("/hang").read()
     server.process.send_signal(signal.SIGTERM)
     assert server.exit_code() == 1
+
+
+def test_a_unix_socket(start: Callable[..., ServerProcess], tmp_path: Path) -> None:
+    path = str(tmp_path / "octavo.sock")
+    start(uds=path)
+    with httpx.Client(transport=httpx.HTTPTransport(uds=path)) as http:
+        assert http.get("http://localhost/health").json() == {"reason": "ok"}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_https(start: Callable[..., ServerProcess], tmp_path: Path) -> None:
+    certificate, key = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=test"
+    )
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", key]
+    subprocess.run([*command.split(), *names], check=True, capture_output=True)
+    server = start(ssl_certfile=certificate, ssl_keyfile=key)
+    context = ssl.create_default_context(cafile=certificate)
+    with httpx.Client(verify=context, base_url=f"https://127.0.0.1:{server.port}") as http:
+        assert http.get("/health").json() == {"reason": "ok"}
+        with http.stream("GET", "/stream") as stream:
+            pieces = stream.iter_bytes()
+            assert next(pieces) == b"begin "
+            http.get("/finish")
+            assert b"".join(pieces) == b"finished"

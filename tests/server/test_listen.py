@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import ConfigError
 from server.config import ServerConfig
-from server.listen import ListenError, address_of, bind_socket
+from server.listen import ListenError, address_of, bind_socket, check_certificate
 
 
 def test_clients_are_refused_until_the_socket_listens() -> None:
@@ -24,6 +25,21 @@ def test_clients_are_refused_until_the_socket_listens() -> None:
 def test_an_address_for_all_interfaces_is_shown_as_one_to_call() -> None:
     with bind_socket(ServerConfig(host="0.0.0.0", port=0)) as sock:
         assert address_of(sock).startswith("http://127.0.0.1:")
+
+
+def test_an_address_with_a_certificate_is_https() -> None:
+    with bind_socket(ServerConfig(port=0)) as sock:
+        assert address_of(sock, tls=True).startswith("https://127.0.0.1:")
+
+
+def test_certificate_files_are_checked_before_anything_else(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    for path in (broken, tmp_path / "missing.pem"):
+        with pytest.raises(ConfigError, match="--ssl-certfile"):
+            check_certificate(ServerConfig(ssl_certfile=str(path)))
+    with pytest.raises(ConfigError, match="--ssl-keyfile needs --ssl-certfile"):
+        ServerConfig(ssl_keyfile=str(broken))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1"])

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from engine.config import EngineConfig
@@ -24,6 +25,7 @@ Script = Callable[[Request, int], Sequence[int]]
 """Request and index of the choice -> the tokens of that choice, with an EOS or without; repeated for ever."""
 
 PROMPT_LOGPROB = -0.25
+NUM_CACHED_BLOCKS = 3  # that it claims to forget
 
 
 @dataclass
@@ -96,6 +98,12 @@ class FakeEngine:
         with self._lock:
             self.finished_by_text.append(sequence_id)
             self._sequences.pop(sequence_id, None)
+
+    def forget_prefixes(self) -> Future[int]:
+        done: Future[int] = Future()
+        if not self._stopped.is_set():
+            done.set_result(NUM_CACHED_BLOCKS)
+        return done
 
     def subscribe(
         self, on_step: Callable[[StepOutput], None], on_death: Callable[[BaseException], None]
