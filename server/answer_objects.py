@@ -7,7 +7,7 @@ from typing import Any
 from model.text.tokenizer import Tokenizer
 from server.choice import Choice
 from server.generation import Generation
-from server.logprobs import chat_logprobs, completion_logprobs
+from server.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
 
 
 def answer_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -25,6 +25,10 @@ def answer_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any
     }
     if is_chat and generation.return_token_ids:
         response["prompt_token_ids"] = generation.prompts[0].token_ids
+    if is_chat and generation.prompt_logprobs is not None:
+        response["prompt_logprobs"] = prompt_logprobs(
+            generation.prompts[0], generation.prompt_logprobs, tokenizer
+        )
     return response
 
 
@@ -59,4 +63,6 @@ def _completion_choice(generation: Generation, choice: Choice, tokenizer: Tokeni
     if generation.return_token_ids:
         result["prompt_token_ids"] = prompt.token_ids
         result["token_ids"] = [token.token_id for token in tokens]
+    if generation.prompt_logprobs is not None:
+        result["prompt_logprobs"] = prompt_logprobs(prompt, generation.prompt_logprobs, tokenizer)
     return result

@@ -40,6 +40,7 @@ class Generation:
     prompts: list[Prompt]
     choices: list[Choice]
     logprobs: bool = False
+    prompt_logprobs: int | None = None  # how many to list for each prompt token, beside its own
     echo: bool = False
     return_token_ids: bool = False
     tokens_as_ids: bool = False

@@ -50,7 +50,10 @@ class CompletionLogprobs:
         self.text_offset: list[int] = []
 
     def add_prompt(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs | None]) -> None:
+        count = prompt.request.params.logprobs  # more were computed if `prompt_logprobs` asked for more
         for token_id, entry, offset in zip(prompt.token_ids, logprobs, prompt.text_offsets, strict=True):
+            if entry is not None:
+                entry = TokenLogprobs(entry.logprob, entry.top_token_ids[:count], entry.top_logprobs[:count])
             self._add(token_id, entry, offset)
 
     def add_generated(self, tokens: Sequence[GeneratedToken], first_offset: int) -> None:
@@ -107,6 +110,33 @@ def completion_logprobs(
         logprobs.add_prompt(prompt, prompt.logprobs)
     logprobs.add_generated(tokens, first_offset=len(prompt.text) if generation.echo else 0)
     return logprobs.as_dict()
+
+
+def prompt_logprobs(prompt: Prompt, count: int, tokenizer: Tokenizer) -> list[dict[str, Any] | None]:
+    """For each prompt token, by token id: the `count` most likely ones and the token itself; first None.
+
+    `rank` is 1 for the most likely, and null where it is beyond those that were looked at.
+    """
+    assert prompt.logprobs is not None
+    table: list[dict[str, Any] | None] = []
+    for token_id, entry in zip(prompt.token_ids, prompt.logprobs, strict=True):
+        if entry is None:
+            table.append(None)
+            continue
+        ranks = {top_id: rank for rank, top_id in enumerate(entry.top_token_ids, 1)}
+        top = list(zip(entry.top_token_ids, entry.top_logprobs, strict=True))[:count]
+        values = {**dict(top), token_id: entry.logprob}
+        table.append(
+            {
+                str(listed_id): {
+                    "logprob": finite(logprob),
+                    "rank": ranks.get(listed_id),
+                    "decoded_token": tokenizer.token_bytes(listed_id).decode("utf-8", "replace"),
+                }
+                for listed_id, logprob in values.items()
+            }
+        )
+    return table
 
 
 def finite(logprob: float) -> float:

@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.errors import internal_error
@@ -17,6 +17,13 @@ from server.errors import internal_error
 logger = logging.getLogger(__name__)
 
 ACCEPTED_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def label_request(request: Request, request_id: str | None) -> None:
+    """Take the id that a body brings, if it is fit and the headers bring none."""
+    is_free = "x-request-id" not in request.headers
+    if is_free and request_id is not None and ACCEPTED_REQUEST_ID.fullmatch(request_id):
+        request.state.request_id = request_id
 
 
 class RequestContextMiddleware:
@@ -48,7 +55,7 @@ class RequestContextMiddleware:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                MutableHeaders(scope=message)["x-request-id"] = state["request_id"]
                 if message["status"] >= 400:
                     self.error_responses[message["status"]] += 1
             await send(message)

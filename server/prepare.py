@@ -60,7 +60,7 @@ def prepare_completion(body: CompletionRequest, state: ServerState, arrived_ns: 
             ids = tokenize(state, prompt, param, add_special_tokens=body.add_special_tokens is not False)
         else:
             ids = check_token_ids(prompt, state.engine.model_config.vocab_size, "prompt")
-        builder.add(ids, body.logprobs, body.logprobs if echo else None, echoed=prompt if echo else None)
+        builder.add(ids, body.logprobs, echoed=prompt if echo else None)
     return builder.build("completion", model, logprobs=body.logprobs is not None, echo=echo)
 
 
@@ -79,7 +79,7 @@ def prepare_chat(
     )
     ids = render_chat(body, state)
     builder = _Builder(body, state, arrived_ns, f"{id_prefix}{uuid.uuid4().hex}", n, limits)
-    builder.add(ids, num_logprobs, None, echoed=None)
+    builder.add(ids, num_logprobs, echoed=None)
     return builder.build("chat", model, logprobs=num_logprobs is not None, echo=False)
 
 
@@ -89,6 +89,7 @@ def _check_counts(body: GenerationBody, state: ServerState) -> int:
     n = 1 if body.n is None else body.n
     if not 1 <= n <= state.config.max_n:
         raise invalid("n", f"n must be between 1 and {state.config.max_n} (--max-n)")
+    _check_num_logprobs(body.prompt_logprobs, "prompt_logprobs", state)
     if body.priority and state.engine.engine_config.scheduling_policy != "priority":
         raise unsupported("priority", "priority needs a server with --scheduling-policy priority")
     return n
@@ -123,11 +124,12 @@ class _Builder:
         self,
         token_ids: Sequence[int],
         logprobs: int | None,
-        prompt_logprobs: int | None,
         *,
         echoed: str | list[int] | None,
     ) -> None:
         """`echoed` is the prompt as the client sent it, if it is to be returned."""
+        wanted = (self.body.prompt_logprobs, logprobs if echoed is not None else None)
+        prompt_logprobs = max((count for count in wanted if count is not None), default=None)
         params = self._params(len(token_ids), logprobs, prompt_logprobs)
         request = self._request(np.array(token_ids, dtype=np.int32), params)
         text, offsets = "", []
@@ -149,6 +151,7 @@ class _Builder:
             prompts=self.prompts,
             choices=self._choices(keep_tokens=logprobs or return_token_ids),
             logprobs=logprobs,
+            prompt_logprobs=self.body.prompt_logprobs,
             echo=echo,
             return_token_ids=return_token_ids,
             tokens_as_ids=bool(self.body.return_tokens_as_token_ids),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.sampling_params import SamplingParams
 from server.errors import invalid
@@ -53,14 +53,18 @@ class GenerationBody(RequestBody):
     logit_bias: dict[str, float] | None = None
     stop: Annotated[list[str] | None, BeforeValidator(_as_list)] = None
     stop_token_ids: list[int] | None = None
-    include_stop_str_in_output: bool | None = None
+    include_stop_str_in_output: bool | None = Field(
+        default=None, validation_alias=AliasChoices("include_stop_str_in_output", "no_stop_trim")
+    )
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    prompt_logprobs: int | None = None
     cache_salt: str | None = None
     priority: int | None = None
+    request_id: str | None = Field(default=None, validation_alias=AliasChoices("request_id", "rid"))
 
     @property
     def include_usage(self) -> bool:
@@ -77,6 +81,8 @@ class GenerationBody(RequestBody):
             raise invalid("stream_options", "stream_options is only allowed with stream: true")
         if self.stop is not None and len(self.stop) > MAX_STOP_STRINGS:
             raise invalid("stop", f"stop may hold at most {MAX_STOP_STRINGS} strings")
+        if self.prompt_logprobs is not None and self.stream:
+            raise invalid("prompt_logprobs", "prompt_logprobs is not allowed with stream: true")
         if self.cache_salt == "":
             raise invalid("cache_salt", "cache_salt must not be empty")
 

@@ -25,7 +25,9 @@ _ELSEWHERE = {
 """Fields of chat requests: where /v1/responses has the same."""
 
 _NEED_A_STORE = ("conversation", "prompt")
-_NOT_OFFERED = ("return_token_ids", "return_tokens_as_token_ids", "add_special_tokens", "background")
+_NOT_OFFERED = (
+    "return_token_ids", "return_tokens_as_token_ids", "prompt_logprobs", "add_special_tokens", "background",
+)  # fmt: skip
 
 
 class TextOptions(BaseModel):
@@ -104,7 +106,8 @@ class ResponsesRequest(GenerationBody):
             if getattr(self, name, None) is not None:  # a field or an extra one
                 raise unsupported(name, f"{name} is not supported here: use {instead}")
         for name in _NOT_OFFERED:
-            if getattr(self, name):
+            value = getattr(self, name)
+            if value is not None and value is not False:
                 raise unsupported(name)
         if self.n not in (None, 1):
             raise unsupported("n", "n is not supported: a response is one answer")

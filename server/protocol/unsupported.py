@@ -16,7 +16,6 @@ HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "use_beam_search": (None, False),
     "prompt_embeds": _ABSENT,
-    "prompt_logprobs": _ABSENT,
     "truncate_prompt_tokens": _ABSENT,
     "allowed_token_ids": _ABSENT,
     "bad_words": (None, []),

@@ -19,6 +19,7 @@ from server.delivery import Answer
 from server.errors import invalid
 from server.frames import ChunkFormat
 from server.generation import Generation
+from server.middleware import label_request
 from server.protocol.common import GenerationBody
 from server.state import ServerState
 from server.stream_answer import StreamAnswer, StreamFormat
@@ -57,6 +58,7 @@ async def generate(
 ) -> Response:
     """Everything that can be refused is refused before the response starts, the engine's queue included."""
     body = await read_body(request, model, state.config)
+    label_request(request, body.request_id)
     generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
     if body.stream:
         stream = _make_stream(generation, forms.stream(body, generation, state.text.tokenizer), state)
@@ -71,7 +73,8 @@ async def generate(
         return json_response(forms.whole(body, generation, state.text.tokenizer))
 
     # Log-probabilities are much to build: not on the event loop.
-    return await state.in_thread(respond) if generation.logprobs else respond()
+    is_long = generation.logprobs or generation.prompt_logprobs is not None
+    return await state.in_thread(respond) if is_long else respond()
 
 
 def _submit(answer: Answer, prompt_param: str, state: ServerState) -> None:

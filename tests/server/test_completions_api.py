@@ -171,6 +171,11 @@ def test_echo_with_logprobs_scores_the_prompt(served: Any, max_tokens: int) -> N
     assert whole["choices"][0]["finish_reason"] == "length"
 
 
+def test_no_stop_trim_is_another_name_of_include_stop_str_in_output(served: Any) -> None:
+    whole = complete(served, prompt="one two three", stop=["two"], no_stop_trim=True)
+    assert whole["choices"][0]["text"] == "one two"
+
+
 def test_max_tokens_zero_without_echo(served: Any) -> None:
     whole = complete(served, prompt=["ab", "c"], max_tokens=0)
     assert [choice["text"] for choice in whole["choices"]] == ["", ""]

@@ -28,6 +28,18 @@ def test_odd_request_ids_are_replaced(served: Any, given: str | None) -> None:
     assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
+@pytest.mark.parametrize("name", ["request_id", "rid"])
+def test_a_body_may_bring_the_request_id(served: Any, name: str) -> None:
+    def id_of(given: str, **headers: str) -> str:
+        answer = served.http.post(COMPLETIONS, json={"prompt": "x", name: given}, headers=headers)
+        assert answer.status_code == 200
+        return str(answer.headers["x-request-id"])
+
+    assert id_of("mine-1") == "mine-1"
+    assert id_of("mine-1", **{"X-Request-Id": "header"}) == "header"
+    assert re.fullmatch("[0-9a-f]{32}", id_of("no good"))
+
+
 def test_request_id_is_never_a_key(served: Any) -> None:
     """Two live streams with one id stay apart, and the id is in no chunk."""
     headers = {"X-Request-Id": "same"}
