@@ -66,10 +66,14 @@ class Decoder(nn.Module):
         return hidden
 
     @torch.inference_mode()
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [R, hidden_size], of the rows that are sampled only, to fp32 logits [R, vocab_size]."""
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [R, hidden_size], of the rows that are sampled only, to logits [R, vocab_size] alike."""
         logits: torch.Tensor = self.lm_head(hidden)
-        return logits.float()
+        return logits
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Likewise, in fp32."""
+        return self.head(hidden).float()
 
     def checkpoint_names(self) -> set[str]:
         """The names of all tensors that a checkpoint must bring; a tied head needs none."""

@@ -22,6 +22,7 @@ from sys import executable
 
 from benchmarks.serving.client import run_workload
 from benchmarks.serving.figures import Figures, figures_of, markdown
+from benchmarks.serving.threads import ThreadTimes
 from benchmarks.serving.workloads import WORKLOADS
 
 
@@ -38,9 +39,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=1e9, help="begin no run after so many seconds")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    server = nullcontext(arguments.base_url) if arguments.base_url else _octavo(arguments)
-    with server as base_url:
-        rows = _run_all(base_url, arguments)
+    server = nullcontext(None) if arguments.base_url else _octavo(arguments)
+    with server as pid:
+        rows = _run_all(pid, arguments)
     (arguments.out / f"{arguments.label}.json").write_text(
         json.dumps([asdict(row) for row in rows], indent=1)
     )
@@ -48,28 +49,36 @@ def main() -> None:
     print(markdown(rows), flush=True)
 
 
-def _run_all(base_url: str, arguments: argparse.Namespace) -> list[Figures]:
-    begin = time.monotonic()
+def _base_url(arguments: argparse.Namespace) -> str:
+    return arguments.base_url or f"http://127.0.0.1:{arguments.port}"
+
+
+def _run_all(pid: int | None, arguments: argparse.Namespace) -> list[Figures]:
+    """`pid` is the server's, if it runs here."""
+    begin, base_url = time.monotonic(), _base_url(arguments)
     rows = []
     run_workload(base_url, "m", WORKLOADS["warm"])
     for name in arguments.workloads.split(","):
         if time.monotonic() - begin > arguments.budget:
             print(f"{name} and what follows it: out of time", flush=True)
             break
+        threads = ThreadTimes(pid) if pid else None
         try:
             rows.append(figures_of(name, run_workload(base_url, "m", WORKLOADS[name])))
             print(markdown(rows[-1:]).splitlines()[-1], flush=True)
+            print(f"  server threads: {threads.busiest()}" if threads else "", flush=True)
         except RuntimeError as error:
             print(f"FAILED {error}", flush=True)
     return rows
 
 
 @contextmanager
-def _octavo(arguments: argparse.Namespace) -> Iterator[str]:
+def _octavo(arguments: argparse.Namespace) -> Iterator[int]:
+    """Serves until the end of the block; gives the server's process id."""
     command = [executable, "-m", "server.cli", "serve", "--model", arguments.model]
     command += ["--load-format", arguments.load_format, "--served-model-name", "m"]
     command += ["--port", str(arguments.port), *arguments.serve_flags.split()]
-    base_url = f"http://127.0.0.1:{arguments.port}"
+    base_url = _base_url(arguments)
     log_file = arguments.out / f"{arguments.label}.server.log"
     with log_file.open("wb") as log:
         begin = time.monotonic()
@@ -82,7 +91,7 @@ def _octavo(arguments: argparse.Namespace) -> Iterator[str]:
                     )
                 time.sleep(0.05)
             print(f"start to /health: {time.monotonic() - begin:.1f} s", flush=True)
-            yield base_url
+            yield process.pid
         finally:
             process.terminate()
             process.wait(60)

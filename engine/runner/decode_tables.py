@@ -10,6 +10,7 @@ import torch
 from engine.plan import ScheduledSequence
 from engine.runner.rows import Rows
 from engine.runner.upload import upload
+from kernels.attention.interface import DecodeBatch
 
 
 class DecodeTables:
@@ -20,13 +21,15 @@ class DecodeTables:
     when its prompt has been computed.
     """
 
-    def __init__(self, rows: Rows, max_batch: int, spare_block: int) -> None:
+    def __init__(self, rows: Rows, max_batch: int, block_size: int, spare_block: int) -> None:
         num_rows, max_blocks = rows.block_tables.shape
         device = rows.device
         self.lengths = torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
         self.block_tables = torch.zeros((num_rows + 1, max_blocks), dtype=torch.int32, device=device)
         self.block_tables[rows.spare] = spare_block
         self.batch = torch.full((max_batch,), rows.spare, dtype=torch.int64, device=device)
+        self.spare_slot = spare_block * block_size
+        self._block_size = block_size
         self._rows = rows
         self._members: list[int] = []
         self._new: list[tuple[int, int, int]] = []  # (row, index in its table, block)
@@ -57,6 +60,19 @@ class DecodeTables:
         lengths = np.array([(entry.row, entry.start + entry.num_tokens) for entry in entries], dtype=np.int64)
         row, length = upload(lengths.T, self._rows.device)
         self.lengths[row] = length
+
+    def decode_batch(self, rows: torch.Tensor, max_context: int) -> DecodeBatch:
+        """One new token for each of `rows` [M] int64, in contexts of at most `max_context` tokens."""
+        positions, block_size = self.lengths[rows], self._block_size
+        num_blocks = -(-max_context // block_size)
+        block_tables = self.block_tables[:, :num_blocks].index_select(0, rows)
+        blocks = block_tables.gather(1, (positions // block_size).unsqueeze(1)).squeeze(1)
+        return DecodeBatch(
+            block_tables=block_tables,
+            context_lens=(positions + 1).int(),
+            slots=blocks.long() * block_size + positions % block_size,
+            max_context=max_context,
+        )
 
     def advance(self, rows: torch.Tensor) -> None:
         """One token more for each of `rows`; the spare row stays empty."""

@@ -1,4 +1,4 @@
-"""Decodes and prompt chunks by replaying CUDA graphs, one after the other on the same stream."""
+"""Steps by replaying CUDA graphs: decodes alone, or prompt chunks with the decodes beside them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from engine.config import SchedulerConfig
-from engine.plan import ScheduledSequence, StepPlan
+from engine.plan import StepPlan
 from engine.runner.captured import Capture
-from engine.runner.chunk_graphs import ChunkGraphs
 from engine.runner.decode_tables import DecodeTables
+from engine.runner.mixed_graphs import MixedGraphs
 from engine.runner.model_runner import ModelRunner, StepLaunch
 from engine.runner.sampler import Sampled
-from engine.runner.upload import upload
-from kernels.attention.interface import AttentionBackend, DecodeBatch, GraphAttentionBackend
+from kernels.attention.interface import AttentionBackend, GraphAttentionBackend
 from kernels.sampling import sample_tokens
 from model.decoder import Decoder
 from model.parallel import TensorParallel
@@ -39,7 +37,7 @@ class _DecodeGraph:
     max_context: int
     forward: Callable[[], None]
     sample: Callable[[], None]  # for rows that ask for no more than a temperature
-    logits: torch.Tensor  # [size, vocab_size] fp32
+    logits: torch.Tensor  # [size, vocab_size]
     token_ids: torch.Tensor  # [size] int64
 
 
@@ -81,17 +79,19 @@ class GraphModelRunner(ModelRunner):
         self._block_size = config.block_size
         self._max_context = config.max_model_len
         self._sizes = graph_sizes(config.max_num_seqs)
-        self._tables = DecodeTables(self._rows, config.max_num_seqs, spare_block=config.num_blocks)
+        self._tables = DecodeTables(
+            self._rows, config.max_num_seqs, config.block_size, spare_block=config.num_blocks
+        )
         self._capture = capture
         self._small_batch = _small_batch_decode(decoder)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
-        self._chunk_graphs = ChunkGraphs(
+        self._mixed_graphs = MixedGraphs(
             decoder,
             attention,
             self._rows,
+            self._tables,
             config.block_size,
             max_rows=config.max_num_batched_tokens,
-            spare_block=config.num_blocks,
             capture=capture,
         )
 
@@ -99,7 +99,7 @@ class GraphModelRunner(ModelRunner):
         """Capture every graph that `launch` may want; one that is missing is captured when it is wanted."""
         decodes = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
         captures: list[Callable[[], object]] = [
-            partial(self._chunk_graphs.graph, size) for size in reversed(self._chunk_graphs.sizes)
+            partial(self._mixed_graphs.graph, *key) for key in self._mixed_graphs.keys
         ]
         captures += [partial(self._graph, size, context) for size, context in decodes]
         for done, capture in enumerate(captures, start=1):
@@ -115,39 +115,47 @@ class GraphModelRunner(ModelRunner):
         self._tables.update([entry for entry in plan.decodes if entry.start % block_size == 0])
         self._tables.update(plan.chunks)
         self._tables.send_blocks()
-        if plan.decodes:
-            launch.add_sampled(plan.decodes, self._decode(plan.decodes))
-        if plan.chunks:
-            self._prefill(plan, launch)
+        if self._mixed_graphs.takes(plan):
+            self._run_mixed(plan, launch)
+        else:
+            if plan.decodes:
+                launch.add_sampled(plan.decodes, self._decode(plan))
+            if plan.chunks:
+                self._run(StepPlan(plan.step, chunks=plan.chunks), launch)
+        sampled_chunks = [chunk for chunk in plan.chunks if chunk.samples]
+        if sampled_chunks:
+            self._tables.send_lengths(sampled_chunks)
         launch.close(self._device)
         return launch
 
-    def _prefill(self, plan: StepPlan, launch: StepLaunch) -> None:
-        sampled = [chunk for chunk in plan.chunks if chunk.samples]
-        if not self._chunk_graphs.takes(plan.chunks):
-            self._run(StepPlan(plan.step, chunks=plan.chunks), launch)
-        else:
-            logits = self._chunk_graphs.run(plan.chunks)
-            if len(sampled) < len(plan.chunks):
-                at = np.array([i for i, chunk in enumerate(plan.chunks) if chunk.samples], dtype=np.int64)
-                logits = logits[upload(at, self._device)]
-            if sampled:
-                launch.add_sampled(sampled, self._sampler.sample(logits, sampled))
+    def _run_mixed(self, plan: StepPlan, launch: StepLaunch) -> None:
+        self._send_batch(plan)
+        logits = self._mixed_graphs.run(plan)
+        sampled = plan.sampled
         if sampled:
-            self._tables.send_lengths(sampled)
+            launch.add_sampled(sampled, self._sampler.sample(logits, sampled))
+        if plan.decodes:
+            self._tables.advance(self._tables.batch[: len(plan.decodes)])
 
-    def _decode(self, decodes: list[ScheduledSequence]) -> Sampled:
-        num_rows = len(decodes)
-        size = next(size for size in self._sizes if size >= num_rows)
+    def _send_batch(self, plan: StepPlan) -> None:
+        if plan.decodes:
+            self._tables.send_batch([entry.row for entry in plan.decodes], self._size(plan))
+
+    def _size(self, plan: StepPlan) -> int:
+        """Of the decode graph for the step's decodes."""
+        return next(size for size in self._sizes if size >= len(plan.decodes))
+
+    def _decode(self, plan: StepPlan) -> Sampled:
+        decodes, num_rows, size = plan.decodes, len(plan.decodes), self._size(plan)
         longest = max([entry.start for entry in decodes]) + 1
         context = next(context for context in self._contexts(size) if context >= longest)
         graph = self._graph(size, context)
-        self._tables.send_batch([entry.row for entry in decodes], size)
+        self._send_batch(plan)
         graph.forward()
         if self._sampler.wants_plain(decodes):
             graph.sample()
             return Sampled(graph.token_ids[:num_rows], None, [])
-        sampled = self._sampler.sample(graph.logits[:num_rows], decodes)
+        sampled = self._sampler.sample(graph.logits[:num_rows].float(), decodes)
         self._tables.advance(self._tables.batch[:num_rows])
         return sampled
 
@@ -171,25 +179,15 @@ class GraphModelRunner(ModelRunner):
 
     def _forward(self, size: int, context: int) -> torch.Tensor:
         """Logits [size, vocab_size] of one token for each row of the batch."""
-        tables, block_size = self._tables, self._block_size
-        rows = tables.batch[:size]
-        positions = tables.lengths[rows]
-        num_blocks = -(-context // block_size)
-        block_tables = tables.block_tables[:, :num_blocks].index_select(0, rows)
-        blocks = block_tables.gather(1, (positions // block_size).unsqueeze(1)).squeeze(1)
-        batch = DecodeBatch(
-            block_tables=block_tables,
-            context_lens=(positions + 1).int(),
-            slots=blocks.long() * block_size + positions % block_size,
-            max_context=context,
-        )
-        token_ids = self._rows.last_token[rows]
+        rows = self._tables.batch[:size]
+        positions, token_ids = self._tables.lengths[rows], self._rows.last_token[rows]
+        batch = self._tables.decode_batch(rows, context)
         if self._small_batch is not None and size <= _SMALL_ROWS:
             logits = torch.empty(size, self._rows.vocab_size, dtype=torch.float32, device=self._device)
             self._small_batch.run(token_ids, positions, batch, logits)
             return logits
         hidden = self._decoder(token_ids, positions, self._graph_attention.plan_decode(batch))
-        return self._decoder.logits(hidden)
+        return self._decoder.head(hidden)
 
     def _sample(self, logits: torch.Tensor) -> torch.Tensor:
         """Draw, remember each row's token, move the lengths on."""

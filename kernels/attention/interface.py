@@ -63,13 +63,14 @@ class DecodeBatch:
 class ChunkBatch:
     """Prompt rows of up to C - 1 sequences, padded, described by device tensors alone; see `DecodeBatch`.
 
-    Chunks that are not used, the last one always, have no rows and no context.
+    Chunks that are not used, the last one always, have no rows and no context. Rows before the first chunk's
+    are decodes, see `GraphAttentionBackend.plan_chunks`.
     """
 
     block_tables: torch.Tensor  # [C, max_blocks] int32
     context_lens: torch.Tensor  # [C] int32, this step's rows included
     query_starts: torch.Tensor  # [C + 1] int32: chunk c is rows query_starts[c] to query_starts[c + 1]
-    slots: torch.Tensor  # [T] int64; those of padding rows belong to no sequence
+    slots: torch.Tensor  # [T] int64, of decodes too; those of padding rows belong to no sequence
     schedule: torch.Tensor  # int32, made by `chunk_schedule`
 
 
@@ -81,8 +82,11 @@ class GraphAttentionBackend(Protocol):
         """Like `AttentionBackend.plan`, without reading anything on the host."""
         ...
 
-    def plan_chunks(self, batch: ChunkBatch) -> Any:
-        """Likewise, for prompt chunks."""
+    def plan_chunks(self, chunks: ChunkBatch, decodes: DecodeBatch | None = None) -> Any:
+        """Likewise, for prompt chunks and the decodes before them: T rows in one pass.
+
+        Decode i is row i, unless its context is 0: then it is not there, and the row may be a chunk's.
+        """
         ...
 
     def chunk_schedule_size(self, num_rows: int, num_chunks: int) -> int:

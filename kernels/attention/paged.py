@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from kernels.attention.interface import AttentionBatch, AttentionShape, DecodeBatch
+from kernels.attention.interface import AttentionBatch, AttentionShape, ChunkBatch, DecodeBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +100,14 @@ def split_batch(
 
 def captured_decodes(batch: DecodeBatch) -> Decodes:
     return Decodes(batch.block_tables, batch.context_lens, batch.slots, batch.max_context)
+
+
+def captured_chunks(batch: ChunkBatch, max_context: int) -> Chunks:
+    return Chunks(
+        batch.block_tables,
+        batch.context_lens,
+        batch.query_starts,
+        batch.slots,
+        query_lens=[len(batch.slots)],  # no chunk has more rows
+        max_context=max_context,
+    )

@@ -15,6 +15,7 @@ from kernels.attention.paged import (
     LayerCache,
     Scratch,
     allocate_caches,
+    captured_chunks,
     captured_decodes,
     split_batch,
 )
@@ -30,6 +31,7 @@ class TritonPlan:
     decode_config: DecodeConfig | None
     scratch: torch.Tensor  # fp32, for the splits of the decodes
     chunks: Chunks | None = None
+    first_chunk_row: int = 0  # from here on rows are written and attended as chunks
     tiles: torch.Tensor | None = None  # [2, N] int32, see kernels/triton/attention_prefill.py
 
     @property
@@ -58,15 +60,15 @@ class TritonAttention:
         n = batch.num_decodes
         chunk, first = query_tiles(batch.query_lens[n:], batch.context_lens[n:], self._tile_positions)
         decodes, chunks, (tiles,) = split_batch(batch, self.shape.device, [chunk + first])
-        return replace(self.plan_splits(decodes), chunks=chunks, tiles=tiles.view(2, -1))
+        return replace(self.plan_splits(decodes), chunks=chunks, first_chunk_row=n, tiles=tiles.view(2, -1))
 
     def plan_decode(self, batch: DecodeBatch) -> TritonPlan:
         """Reads nothing on the host. The plan's scratch memory outlives graphs that capture its use."""
         return self.plan_splits(captured_decodes(batch))
 
-    def plan_chunks(self, batch: ChunkBatch) -> TritonPlan:
-        chunks = Chunks(batch.block_tables, batch.context_lens, batch.query_starts, batch.slots, [], 0)
-        return replace(self.plan_splits(None), chunks=chunks, tiles=batch.schedule.view(2, -1))
+    def plan_chunks(self, chunks: ChunkBatch, decodes: DecodeBatch | None = None) -> TritonPlan:
+        splits = self.plan_splits(None if decodes is None else captured_decodes(decodes))
+        return replace(splits, chunks=captured_chunks(chunks, 0), tiles=chunks.schedule.view(2, -1))
 
     def chunk_schedule_size(self, num_rows: int, num_chunks: int) -> int:
         return 2 * (-(-num_rows // self._tile_positions) + num_chunks)
@@ -99,15 +101,19 @@ class TritonAttention:
     def forward(
         self, plan: TritonPlan, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
-        """Decodes write their own K and V; those of chunks are written before they attend."""
-        n = plan.num_decodes
+        """Decodes write their own K and V; those of chunks are written before they attend.
+
+        Where a captured plan has room for more decodes than there are, chunks begin among its rows: decodes
+        come first, and leave the rows alone that are not theirs.
+        """
+        n, first = plan.num_decodes, plan.first_chunk_row
         keys, values = self.caches[layer]
         out = torch.empty((len(q), q.shape[1] * q.shape[2]), dtype=q.dtype, device=q.device)
         if plan.decodes is not None:
             self.attend_decodes(plan, layer, q[:n], k[:n], v[:n], out[:n])
         if plan.chunks is not None:
-            write_paged_kv(keys, values, k[n:], v[n:], plan.chunks.slots)
-            self.attend_chunks(plan, layer, q[n:], out[n:])
+            write_paged_kv(keys, values, k[first:], v[first:], plan.chunks.slots)
+            self.attend_chunks(plan, layer, q[first:], out[first:])
         return out
 
     def attend_decodes(

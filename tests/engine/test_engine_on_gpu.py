@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.runner.captured import CudaGraphCapture
 from engine.sampling_params import SamplingParams
 from tests.support.decoders import build_decoder
 from tests.support.engines import SteppedEngine
@@ -18,9 +19,16 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 NUM_TOKENS = 24
 
 
-def make_engine(model: Any, num_blocks: int, **options: Any) -> SteppedEngine:
-    decoder = build_decoder(model, block_size=16, num_blocks=num_blocks, device=torch.device("cuda"))
-    return SteppedEngine(decoder, num_blocks, depth=2, **options)
+CUDA = torch.device("cuda")
+
+
+def make_engine(model: Any, num_blocks: int, *, graphs: bool = False, **options: Any) -> SteppedEngine:
+    """Eager on the torch backend, or with CUDA graphs on the Triton backend."""
+    if not graphs:
+        decoder = build_decoder(model, block_size=16, num_blocks=num_blocks, device=CUDA)
+        return SteppedEngine(decoder, num_blocks, depth=2, **options)
+    decoder = build_decoder(model, block_size=16, num_blocks=num_blocks, device=CUDA, backend="triton")
+    return SteppedEngine(decoder, num_blocks, depth=2, capture=CudaGraphCapture(CUDA), **options)
 
 
 def greedy_by_teacher_forcing(model: Any, prompt: list[int], output: list[int]) -> list[int]:
@@ -33,7 +41,8 @@ def greedy_by_teacher_forcing(model: Any, prompt: list[int], output: list[int]) 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama3"])
 @pytest.mark.parametrize("num_blocks", [400, 44], ids=["roomy", "tight"])
-def test_greedy_text_equals_transformers(architecture: str, num_blocks: int) -> None:
+@pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
+def test_greedy_text_equals_transformers(architecture: str, num_blocks: int, graphs: bool) -> None:
     model, _ = make_tiny_model(architecture)
     rng = random.Random(1)
     shared = [rng.randrange(3, 320) for _ in range(40)]
@@ -41,7 +50,7 @@ def test_greedy_text_equals_transformers(architecture: str, num_blocks: int) -> 
         shared[: rng.choice([0, 16, 32, 40])] + [rng.randrange(3, 320) for _ in range(rng.randrange(1, 40))]
         for _ in range(40)
     ]
-    engine = make_engine(model, num_blocks, max_num_batched_tokens=48)
+    engine = make_engine(model, num_blocks, graphs=graphs, max_num_batched_tokens=48)
     for result, prompt in zip(
         engine.generate(prompts, SamplingParams(temperature=0, max_tokens=NUM_TOKENS)), prompts, strict=True
     ):
@@ -51,10 +60,11 @@ def test_greedy_text_equals_transformers(architecture: str, num_blocks: int) -> 
     assert engine.scheduler.block_manager.num_used == 0
 
 
-def test_draws_do_not_depend_on_the_batch_or_the_device() -> None:
+@pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
+def test_draws_do_not_depend_on_the_batch_or_the_device(graphs: bool) -> None:
     model, _ = make_tiny_model("qwen3")
     params = SamplingParams(temperature=0.8, top_p=0.9, seed=5, max_tokens=20, frequency_penalty=0.4)
-    engine = make_engine(model, 200)
+    engine = make_engine(model, 200, graphs=graphs)
     alone = engine.generate([[5, 6, 7]], params)[0].token_ids
     crowd = engine.generate([[9, 9]] * 5 + [[5, 6, 7]] + [[8] * 30] * 9, params)
     assert crowd[5].token_ids == alone

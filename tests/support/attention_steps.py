@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernels.attention.interface import AttentionBatch, AttentionShape, DecodeBatch
+from kernels.attention.interface import AttentionBatch, AttentionShape, ChunkBatch, DecodeBatch
 from kernels.attention.torch_backend import TorchAttention
 
 CPU = torch.device("cpu")
@@ -58,6 +58,37 @@ class TwinCaches:
         plan = self.backend.plan_decode(decode_batch)
         self._compare(plan, self.oracle.plan(batch), len(cached), padding, **tolerance)
 
+    def mixed(self, lens: list[tuple[int, int]], room: int, num_rows: int, **tolerance: float) -> None:
+        """A step like `step`'s through `plan_chunks`: room for `room` decodes, padded to `num_rows` rows."""
+        batch = self._batch(lens)
+        n, padding = batch.num_decodes, num_rows - batch.num_tokens
+        query_lens, context_lens = batch.query_lens[n:], batch.context_lens[n:]
+        unused_chunks, max_blocks = 2, batch.block_tables.shape[1]
+        slots = torch.cat([batch.slots, torch.full((padding,), self.num_blocks * self.shape.block_size)])
+        decodes = DecodeBatch(
+            block_tables=self._padded(batch.block_tables[:n], room),
+            context_lens=self._padded(torch.tensor(batch.context_lens[:n]), room),
+            slots=slots[:room].to(self.shape.device),
+            max_context=max_blocks * self.shape.block_size,
+        )
+        num_chunks = len(query_lens) + unused_chunks
+        schedule = self.backend.chunk_schedule(query_lens, context_lens, num_rows, num_chunks)
+        starts = torch.tensor([n, *query_lens] + [0] * unused_chunks).cumsum(0)
+        chunks = ChunkBatch(
+            block_tables=self._padded(batch.block_tables[n:], num_chunks),
+            context_lens=self._padded(torch.tensor(context_lens), num_chunks),
+            query_starts=starts.int().to(self.shape.device),
+            slots=slots.to(self.shape.device),
+            schedule=torch.from_numpy(schedule).to(self.shape.device),
+        )
+        plan = self.backend.plan_chunks(chunks, decodes)
+        self._compare(plan, self.oracle.plan(batch), batch.num_tokens, padding, **tolerance)
+
+    def _padded(self, rows: torch.Tensor, num_rows: int) -> torch.Tensor:
+        """int32 on the device, with rows of zeros at the end."""
+        padding = rows.new_zeros(num_rows - len(rows), *rows.shape[1:])
+        return torch.cat([rows, padding]).int().to(self.shape.device)
+
     def _batch(self, lens: list[tuple[int, int]]) -> AttentionBatch:
         size = self.shape.block_size
         longest = max(map(len, self.tables))
@@ -84,7 +115,7 @@ class TwinCaches:
             qkv = torch.randn(rows + padding, sum(heads), s.head_dim, generator=self.generator).to(s.dtype)
             out = self.backend.forward(plan, layer, *qkv.to(s.device).split_with_sizes(heads, dim=1))
             assert out.shape == (rows + padding, s.num_heads * s.head_dim)
-            assert out.isfinite().all()
+            assert out[:rows].isfinite().all()
             expected = self.oracle.forward(
                 expected_plan, layer, *qkv[:rows].float().split_with_sizes(heads, dim=1)
             )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from kernels.attention.interface import AttentionBatch
-from kernels.attention.torch_backend import TorchAttention
+from kernels.attention.registry import attention_backend
 from model.config import ModelConfig, RopeScaling
 from model.decoder import Decoder, attention_shape
 from model.parallel import TensorParallel
@@ -57,10 +57,11 @@ def build_decoder(
     dtype: torch.dtype = torch.float32,
     device: torch.device = CPU,
     tp: TensorParallel | None = None,
+    backend: str = "torch",
 ) -> Decoder:
     config = config_of(hf_model.config)
-    attention = TorchAttention(
-        attention_shape(config, block_size=block_size, dtype=dtype, device=device, tp=tp)
+    attention = attention_backend(
+        backend, attention_shape(config, block_size=block_size, dtype=dtype, device=device, tp=tp)
     )
     attention.allocate(num_blocks)
     decoder = Decoder(config, attention, dtype, device, tp)

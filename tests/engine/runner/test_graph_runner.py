@@ -30,20 +30,24 @@ class GraphTorchAttention(TorchAttention):
         )
         return self.plan(host_batch)
 
-    def plan_chunks(self, batch: ChunkBatch) -> Any:
-        starts = batch.query_starts.tolist()
+    def plan_chunks(self, chunks: ChunkBatch, decodes: DecodeBatch | None = None) -> Any:
+        starts = chunks.query_starts.tolist()
         assert starts[-1] == starts[-2], "the last chunk has to stay unused"
         used = [c for c in range(len(starts) - 1) if starts[c + 1] > starts[c]]
-        query_lens = [starts[c + 1] - starts[c] for c in used]
-        contexts = batch.context_lens[used].tolist()
-        num_padding = len(batch.slots) - starts[-1]
+        num_decodes = starts[0]
+        query_lens = [1] * num_decodes + [starts[c + 1] - starts[c] for c in used]
+        contexts = chunks.context_lens[used].tolist()
+        tables = [chunks.block_tables[used], torch.zeros_like(chunks.block_tables[:1])]
+        if decodes is not None:
+            assert not decodes.context_lens[num_decodes:].any()
+            contexts = decodes.context_lens[:num_decodes].tolist() + contexts
+            tables.insert(0, decodes.block_tables[:num_decodes])
+        num_padding = len(chunks.slots) - starts[-1]
         if num_padding:  # rows of a context that nobody has
             query_lens.append(num_padding)
             contexts.append(num_padding)
-        tables = torch.cat(
-            [batch.block_tables[used], batch.block_tables.new_full((1, batch.block_tables.shape[1]), 0)]
-        )
-        return self.plan(AttentionBatch(0, query_lens, contexts, tables[: len(query_lens)], batch.slots))
+        block_tables = torch.cat(tables)[: len(query_lens)]
+        return self.plan(AttentionBatch(num_decodes, query_lens, contexts, block_tables, chunks.slots))
 
     def chunk_schedule_size(self, num_rows: int, num_chunks: int) -> int:
         return 1

@@ -87,6 +87,18 @@ def test_mixed_steps(device: torch.device, changes: dict[str, Any]) -> None:
     twins.step(lens, **tolerance)
 
 
+def test_captured_mixed_steps(device: torch.device) -> None:
+    attention = backend(device)
+    cut_decodes(attention)
+    twins = TwinCaches(attention, 40, seed=4)
+    lens = [(33, 1), (2, 1), (0, 5), (20, 13)]
+    for cached, new in lens:
+        twins.add(cached + new + 1)
+    twins.step([(0, max(cached, 1)) for cached, _ in lens], **EXACT)
+    twins.mixed(lens, room=6, num_rows=24, **EXACT)
+    twins.mixed([(34, 1), (3, 1), (5, 1), (32, 2)], room=3, num_rows=8, **EXACT)
+
+
 def test_what_lies_past_a_context_does_not_matter(device: torch.device) -> None:
     attention = backend(device)
     cut_decodes(attention)
@@ -151,5 +163,6 @@ def test_real_sizes_in_bf16(
     tolerance = {"atol": 2e-2, "rtol": 2e-2}
     twins.step([(0, max(cached, 1)) for cached, _ in lens], **tolerance)
     twins.step(lens, **tolerance)
+    twins.mixed(lens, room=128, num_rows=640, **tolerance)
     twins.tables = twins.tables[:3]
     twins.decode([1300, 5, 127], padding=13, max_context=4096, **tolerance)

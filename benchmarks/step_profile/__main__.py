@@ -1,0 +1,171 @@
+"""Where each microsecond of an engine step goes, on the device (by kernel) and on the host (by phase).
+
+    python -m benchmarks.step_profile --model FOLDER --load-format dummy --cases 256x600,96x1100+1024
+
+A case is ROWSxCONTEXT decodes, with "+N" beside a new prompt of N tokens in every step. The engine runs on
+this thread, without a front end; the device's times are from a CUDA profile, the host's from steps before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from engine.block_manager import hash_blocks
+from engine.build import build_engine
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.record import RequestRecord
+from engine.request import Request
+from engine.sampling_params import SamplingParams
+from server.cli.progress import StartProgress
+
+_PHASES = ("schedule_ns", "launch_ns", "collect_ns", "commit_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    num_rows: int
+    context: int
+    prompt: int  # tokens of a new prompt in each step, 0 for decodes alone
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        match = re.fullmatch(r"(\d+)x(\d+)(?:\+(\d+))?", text)
+        if match is None:
+            raise SystemExit(f"a case is ROWSxCONTEXT or ROWSxCONTEXT+PROMPT, not {text}")
+        return cls(int(match[1]), int(match[2]), int(match[3] or 0))
+
+
+class Driver:
+    """Runs an engine's loop by hand."""
+
+    def __init__(self, engine: Engine, step_log: Path) -> None:
+        self._engine, self._step_log = engine, step_log
+        self._rng = np.random.default_rng(0)
+        self._requests: list[str] = []
+
+    def submit(self, num_tokens: int, max_tokens: int) -> None:
+        config = self._engine.engine_config
+        prompt = self._rng.integers(1000, 30_000, num_tokens).astype(np.int32)
+        name = f"request-{self._rng.integers(1 << 62)}"
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+        assert config.block_size is not None
+        hashes = hash_blocks(prompt, config.block_size, name.encode())
+        self._engine.submit(Request(name, prompt, params, hashes, RequestRecord(name)))
+        self._requests.append(name)
+
+    def run(self, num_steps: int, prompt: int) -> None:
+        for _ in range(num_steps):
+            if prompt:
+                self.submit(prompt, max_tokens=1)
+            self._engine._loop.turn()
+        torch.cuda.synchronize()
+
+    def fill(self, case: Case) -> None:
+        """Until all of the case's sequences decode."""
+        for _ in range(case.num_rows):
+            self.submit(case.context, max_tokens=4096)
+        self._engine._loop.turn()
+        while any(s.num_cached_tokens < case.context for s in self._engine._scheduler._running) or (
+            self._engine._scheduler.num_waiting
+        ):
+            self._engine._loop.turn()
+
+    def empty(self) -> None:
+        for name in self._requests:
+            self._engine.abort(name)
+        self._requests.clear()
+        for _ in range(4):
+            self._engine._loop.turn()
+
+    def logged_steps(self, num_steps: int) -> list[dict[str, Any]]:
+        """The newest steps of the log, once they are in the file."""
+        time.sleep(1.5)  # the log is written behind
+        rows = [json.loads(line) for line in self._step_log.read_text().splitlines() if line.startswith("{")]
+        return [row for row in rows if "schedule_ns" in row][-num_steps:]
+
+
+def _kernels_of(profiler: profile, num_steps: int) -> tuple[list[tuple[str, float, float]], float, float]:
+    """(name, calls a step, us a step) by time; us of a step in which the device is busy; us of a step."""
+    time_of: dict[str, list[float]] = defaultdict(list)
+    spans = []
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            begin, end = event.time_range.start, event.time_range.end
+            time_of[event.name].append(end - begin)
+            spans.append((begin, end))
+    busy, until = 0.0, 0.0
+    for begin, end in sorted(spans):
+        busy += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    rows = [(name, len(times) / num_steps, sum(times) / num_steps) for name, times in time_of.items()]
+    rows.sort(key=lambda row: -row[2])
+    return rows, busy / num_steps, whole / num_steps
+
+
+def _report(case: Case, driver: Driver, num_steps: int) -> str:
+    driver.fill(case)
+    driver.run(8, case.prompt)
+    driver.run(num_steps, case.prompt)
+    steps = driver.logged_steps(num_steps)
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        driver.run(num_steps, case.prompt)
+    kernels, busy, whole = _kernels_of(profiler, num_steps)
+    driver.empty()
+    ends = [row["collected_at_ns"] + row["collect_ns"] for row in steps]
+    step_us = statistics.median(after - before for before, after in itertools.pairwise(ends)) / 1e3
+    host_us = {phase[:-3]: statistics.median(row[phase] for row in steps) / 1e3 for phase in _PHASES}
+    beside = f" and a prompt of {case.prompt}" if case.prompt else ""
+    lines = [
+        f"\n## {case.num_rows} decodes at {case.context}{beside}",
+        f"step {step_us:,.0f} us; profiled: {whole:,.0f} us, {100 * (1 - busy / whole):.1f} % of it idle",
+        "host: " + ", ".join(f"{phase} {us:,.0f} us" for phase, us in host_us.items()),
+        "",
+        "| kernel | calls a step | us a step | us a call |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, calls, us in kernels[:22]:
+        lines.append(f"| {name[:90].replace('|', '/')} | {calls:.1f} | {us:.1f} | {us / calls:.1f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", required=True, help="model folder")
+    parser.add_argument("--load-format", default="auto", help="dummy: random weights (default: auto)")
+    parser.add_argument("--cases", default="64x1100,256x600", help="(default: 64x1100,256x600)")
+    parser.add_argument("--steps", type=int, default=24, help="of each case (default: 24)")
+    parser.add_argument("--out", type=Path, help="file for the report")
+    arguments = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        step_log = Path(folder) / "steps.jsonl"
+        config = EngineConfig(
+            model=arguments.model, load_format=arguments.load_format, step_log=str(step_log), itl_target_ms=0
+        )
+        engine = build_engine(config, StartProgress())
+        driver = Driver(engine, step_log)
+        reports = [_report(Case.parse(case), driver, arguments.steps) for case in arguments.cases.split(",")]
+        engine.shutdown()
+    text = "\n".join(reports)
+    print(text, flush=True)
+    if arguments.out:
+        arguments.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
