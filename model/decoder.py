@@ -11,9 +11,9 @@ from kernels.attention.interface import AttentionBackend, AttentionShape
 from model.config import ModelConfig, ModelError
 from model.layers import DecoderLayer, RMSNorm
 from model.parallel import (
+    LazyTensor,
     ParallelLMHead,
     Placement,
-    Segment,
     TensorParallel,
     VocabParallelEmbedding,
 )
@@ -47,7 +47,8 @@ class Decoder(nn.Module):
         """Raises `ModelError` for an unknown architecture, or one that `tp` cannot split."""
         super().__init__()
         get_architecture(config.architecture)
-        place = Placement(dtype, device, tp or TensorParallel())
+        self.tp = tp or TensorParallel()
+        place = Placement(dtype, device, self.tp)
         self.config = config
         self.attention = attention
         self.model = Transformer(config, attention, place)
@@ -79,8 +80,8 @@ class Decoder(nn.Module):
         """The names of all tensors that a checkpoint must bring; a tied head needs none."""
         return set(self._destinations)
 
-    def load_weight(self, name: str, tensor: torch.Tensor) -> None:
-        """Copy one checkpoint tensor (whole, any float type) to its place on this rank.
+    def load_weight(self, name: str, tensor: LazyTensor) -> None:
+        """Copy this rank's part of a checkpoint tensor (whole, any float type) to its place.
 
         Raises `ModelError` that names the tensor: if the decoder has none of that name, or, with both shapes,
         if its shape is wrong.
@@ -137,11 +138,11 @@ def attention_shape(
     tp: TensorParallel | None = None,
 ) -> AttentionShape:
     """What this rank's attention backend has to know. Raises `ModelError` if `tp` cannot split the heads."""
-    tp = tp or TensorParallel()
+    heads = (tp or TensorParallel()).heads(config.num_heads, config.num_kv_heads)
     return AttentionShape(
         num_layers=config.num_layers,
-        num_heads=tp.split(config.num_heads, "num_attention_heads"),
-        num_kv_heads=Segment.split_kv_heads(config.num_kv_heads, config.head_dim, tp).rows // config.head_dim,
+        num_heads=heads.query.size,
+        num_kv_heads=heads.kv.size,
         head_dim=config.head_dim,
         scale=config.head_dim**-0.5,
         block_size=block_size,

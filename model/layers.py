@@ -16,7 +16,6 @@ from model.parallel import (
     ColumnParallelLinear,
     Placement,
     RowParallelLinear,
-    Segment,
     load_whole,
     make_parameter,
 )
@@ -47,14 +46,12 @@ class SelfAttention(nn.Module):
         self.attention = attention
         self.head_dim = config.head_dim
         self.eps = config.rms_norm_eps
-        num_heads = place.tp.split(config.num_heads, "num_attention_heads")
-        kv_rows = Segment.split_kv_heads(config.num_kv_heads, config.head_dim, place.tp)
-        num_kv_heads = kv_rows.rows // config.head_dim
-        self.heads = (num_heads, num_kv_heads, num_kv_heads)
-        q_size = config.num_heads * config.head_dim
-        segments = {"q": Segment.split(q_size, place.tp, "query rows"), "k": kv_rows, "v": kv_rows}
-        self.qkv_proj = ColumnParallelLinear(config.hidden_size, segments, config.qkv_bias, place)
-        self.o_proj = RowParallelLinear(q_size, config.hidden_size, config.o_bias, place)
+        heads = place.tp.heads(config.num_heads, config.num_kv_heads)
+        self.heads = (heads.query.size, heads.kv.size, heads.kv.size)
+        q, kv = heads.query.times(config.head_dim), heads.kv.times(config.head_dim)
+        parts = {"q": q, "k": kv, "v": kv}
+        self.qkv_proj = ColumnParallelLinear(config.hidden_size, parts, config.qkv_bias, place)
+        self.o_proj = RowParallelLinear(q, config.hidden_size, config.o_bias, place)
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
 
@@ -73,12 +70,10 @@ class MLP(nn.Module):
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__()
-        rows = Segment.split(config.intermediate_size, place.tp, "intermediate_size")
-        segments = {"gate": rows, "up": rows}
-        self.gate_up_proj = ColumnParallelLinear(config.hidden_size, segments, config.mlp_bias, place)
-        self.down_proj = RowParallelLinear(
-            config.intermediate_size, config.hidden_size, config.mlp_bias, place
-        )
+        part = place.tp.part(config.intermediate_size)
+        parts = {"gate": part, "up": part}
+        self.gate_up_proj = ColumnParallelLinear(config.hidden_size, parts, config.mlp_bias, place)
+        self.down_proj = RowParallelLinear(part, config.hidden_size, config.mlp_bias, place)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(hidden)))

@@ -1,4 +1,4 @@
-"""Tensor-parallel layers: each rank holds a slice of every weight and knows where checkpoints keep it.
+"""Tensor-parallel layers: each rank holds a part of every weight and knows where checkpoints keep it.
 
 Column-parallel layers split the output rows and need no communication, row-parallel layers split the inputs
 and sum over the ranks, vocabulary layers split the token ids. A world of one rank is the plain case.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from torch import nn
 
 from kernels.linear import linear
 from model.config import ModelError
+from model.partition import HeadParts, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,17 @@ class TensorParallel:
         dist.all_gather(parts, x.contiguous(), group=self.group)
         return torch.cat(parts, dim=-1)
 
-    def split(self, total: int, what: str) -> int:
-        """One rank's part of `total`; raises `ModelError` where it cannot be split evenly."""
-        if total % self.size:
-            raise ModelError(f"{what} = {total} cannot be split over {self.size} tensor-parallel ranks")
-        return total // self.size
+    def part(self, total: int) -> Part:
+        """This rank's part of a dimension."""
+        return Part.split(total, self.rank, self.size)
+
+    def heads(self, num_heads: int, num_kv_heads: int) -> HeadParts:
+        """This rank's attention heads. Raises `ModelError` if some rank would have none of the model's."""
+        if self.size > num_heads:
+            raise ModelError(
+                f"num_attention_heads = {num_heads} is less than {self.size} tensor-parallel ranks"
+            )
+        return HeadParts.split(num_heads, num_kv_heads, self.rank, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +64,23 @@ class Placement:
     tp: TensorParallel = field(default_factory=TensorParallel)
 
 
-WeightLoader = Callable[[nn.Parameter, torch.Tensor, str | None], None]
+class LazyTensor(Protocol):
+    """A checkpoint tensor of which only what is indexed is read; a `torch.Tensor` is one too."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def __getitem__(self, index: slice | tuple[slice, slice]) -> torch.Tensor: ...
+
+
+WeightLoader = Callable[[nn.Parameter, LazyTensor, str | None], None]
 """Fills a parameter from a checkpoint tensor: `p.weight_loader(p, tensor, shard_id)`.
 
 `tensor` is whole, not sharded, of any float type and device. `shard_id` names its part of a packed parameter
-("q", "k", "v", "gate", "up") and is None otherwise. The loader copies this rank's slice; it raises
+("q", "k", "v", "gate", "up") and is None otherwise. The loader reads this rank's part alone; it raises
 `ModelError` with both shapes if the tensor is not the one expected.
 """
 
@@ -73,68 +93,45 @@ def make_parameter(shape: tuple[int, ...], place: Placement, loader: WeightLoade
     return parameter
 
 
-def load_whole(parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None = None) -> None:
+def load_whole(parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None = None) -> None:
     """The loader of parameters that every rank holds in full."""
     check_shape(loaded, tuple(parameter.shape))
-    parameter.copy_(loaded)
+    parameter.copy_(loaded[:])
 
 
-def check_shape(loaded: torch.Tensor, expected: tuple[int, ...]) -> None:
+def load_rows(target: torch.Tensor, loaded: LazyTensor, part: Part) -> None:
+    """Fill `target` [part.size, ...] with a part of the rows, then zeros."""
+    check_shape(loaded, (part.total, *target.shape[1:]))
+    target[: part.count].copy_(loaded[part.first : part.first + part.count])
+    target[part.count :].zero_()
+
+
+def check_shape(loaded: LazyTensor, expected: tuple[int, ...]) -> None:
     if tuple(loaded.shape) != expected:
         raise ModelError(f"has shape {list(loaded.shape)}, the model needs {list(expected)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One checkpoint matrix inside a packed weight: `rows` of its `total_rows`, from row `first`."""
-
-    total_rows: int
-    rows: int
-    first: int
-
-    @staticmethod
-    def split(total_rows: int, tp: TensorParallel, what: str) -> Segment:
-        rows = tp.split(total_rows, what)
-        return Segment(total_rows, rows, tp.rank * rows)
-
-    @staticmethod
-    def split_kv_heads(num_kv_heads: int, head_dim: int, tp: TensorParallel) -> Segment:
-        """Fewer KV heads than ranks: neighbouring ranks, whose query heads share a KV head, each hold it."""
-        if num_kv_heads >= tp.size:
-            tp.split(num_kv_heads, "num_key_value_heads")
-            return Segment.split(num_kv_heads * head_dim, tp, "KV rows")
-        if tp.size % num_kv_heads:
-            raise ModelError(
-                f"num_key_value_heads = {num_kv_heads} does not divide {tp.size} tensor-parallel ranks"
-            )
-        head = tp.rank * num_kv_heads // tp.size
-        return Segment(num_kv_heads * head_dim, head_dim, head * head_dim)
 
 
 class ColumnParallelLinear(nn.Module):
     """y = x W^T + b for one or several checkpoint matrices, packed one below the other; outputs stay sharded.
 
-    `segments` maps shard ids to the matrices, in packing order.
+    `parts` maps shard ids to this rank's rows of the matrices, in packing order.
     """
 
-    def __init__(
-        self, in_features: int, segments: Mapping[str, Segment], bias: bool, place: Placement
-    ) -> None:
+    def __init__(self, in_features: int, parts: Mapping[str, Part], bias: bool, place: Placement) -> None:
         super().__init__()
         self.in_features = in_features
-        self.segments = dict(segments)
-        self.sizes = [segment.rows for segment in segments.values()]
+        self.parts = dict(parts)
+        self.sizes = [part.size for part in parts.values()]
         rows = sum(self.sizes)
-        self.weight = make_parameter((rows, in_features), place, self.load_segment)
-        self.bias = make_parameter((rows,), place, self.load_segment) if bias else None
+        self.weight = make_parameter((rows, in_features), place, self.load_part)
+        self.bias = make_parameter((rows,), place, self.load_part) if bias else None
 
-    def load_segment(self, parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None) -> None:
-        if shard_id is None or shard_id not in self.segments:
-            raise ModelError(f"shard {shard_id!r} is none of {list(self.segments)}")
-        segment = self.segments[shard_id]
-        check_shape(loaded, (segment.total_rows, *parameter.shape[1:]))
-        start = sum(self.sizes[: list(self.segments).index(shard_id)])
-        parameter[start : start + segment.rows].copy_(loaded[segment.first : segment.first + segment.rows])
+    def load_part(self, parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None) -> None:
+        if shard_id is None or shard_id not in self.parts:
+            raise ModelError(f"shard {shard_id!r} is none of {list(self.parts)}")
+        start = sum(self.sizes[: list(self.parts).index(shard_id)])
+        part = self.parts[shard_id]
+        load_rows(parameter[start : start + part.size], loaded, part)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return linear(x, self.weight, self.bias)
@@ -143,21 +140,19 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """y = x W^T + b where x is sharded by its last dimension; the result is whole on every rank."""
 
-    def __init__(self, in_features: int, out_features: int, bias: bool, place: Placement) -> None:
+    def __init__(self, part: Part, out_features: int, bias: bool, place: Placement) -> None:
+        """`part` is this rank's part of the input features."""
         super().__init__()
         self.tp = place.tp
-        self.in_features = in_features
-        columns = self.tp.split(in_features, "input features")
-        self.weight = make_parameter((out_features, columns), place, self.load_columns)
+        self.part = part
+        self.weight = make_parameter((out_features, part.size), place, self.load_columns)
         self.bias = make_parameter((out_features,), place, load_whole) if bias else None
 
-    def load_columns(
-        self, parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None = None
-    ) -> None:
-        rows, columns = parameter.shape
-        check_shape(loaded, (rows, self.in_features))
-        first = self.tp.rank * columns
-        parameter.copy_(loaded[:, first : first + columns])
+    def load_columns(self, parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None = None) -> None:
+        part = self.part
+        check_shape(loaded, (parameter.shape[0], part.total))
+        parameter[:, : part.count].copy_(loaded[:, part.first : part.first + part.count])
+        parameter[:, part.count :].zero_()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.tp.size == 1:
@@ -167,21 +162,16 @@ class RowParallelLinear(nn.Module):
 
 
 class VocabParallelWeight(nn.Module):
-    """A [vocab, hidden] weight split by rows; where that is uneven, zeros fill up the last rank's slice."""
+    """A [vocab, hidden] weight split by rows."""
 
     def __init__(self, vocab_size: int, hidden_size: int, place: Placement) -> None:
         super().__init__()
         self.tp = place.tp
-        self.vocab_size = vocab_size
-        self.rows = -(-vocab_size // self.tp.size)
-        self.first = self.tp.rank * self.rows
-        self.weight = make_parameter((self.rows, hidden_size), place, self.load_rows)
+        self.part = place.tp.part(vocab_size)
+        self.weight = make_parameter((self.part.size, hidden_size), place, self.load_part)
 
-    def load_rows(self, parameter: nn.Parameter, loaded: torch.Tensor, shard_id: str | None = None) -> None:
-        check_shape(loaded, (self.vocab_size, parameter.shape[1]))
-        mine = loaded[self.first : self.first + self.rows]
-        parameter[: len(mine)].copy_(mine)
-        parameter[len(mine) :].zero_()
+    def load_part(self, parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None = None) -> None:
+        load_rows(parameter, loaded, self.part)
 
 
 class VocabParallelEmbedding(VocabParallelWeight):
@@ -190,8 +180,8 @@ class VocabParallelEmbedding(VocabParallelWeight):
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
         if self.tp.size == 1:
             return F.embedding(token_ids, self.weight)
-        local = token_ids - self.first
-        elsewhere = (local < 0) | (local >= self.rows)
+        local = token_ids - self.part.first
+        elsewhere = (local < 0) | (local >= self.part.size)
         embedded = F.embedding(local.masked_fill(elsewhere, 0), self.weight)
         return self.tp.all_reduce(embedded.masked_fill_(elsewhere.unsqueeze(-1), 0))
 
@@ -201,4 +191,4 @@ class ParallelLMHead(VocabParallelWeight):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         logits = self.tp.all_gather(linear(hidden, self.weight))
-        return logits[:, : self.vocab_size]
+        return logits[:, : self.part.total]

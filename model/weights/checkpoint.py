@@ -10,6 +10,7 @@ import torch
 
 from model.config import ModelError
 from model.decoder import Decoder
+from model.parallel import LazyTensor
 
 Progress = Callable[[str, int, int], None]
 """Told of (phase, done, total) as loading goes on; total is the same throughout a phase."""
@@ -27,8 +28,8 @@ class Checkpoint(Protocol):
         """Hugging Face names of all tensors, in the order in which they are best read."""
         ...
 
-    def read(self, name: str, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """One whole tensor. A format that has to unpack does so into this `dtype`, on this `device`."""
+    def open(self, name: str, dtype: torch.dtype, device: torch.device) -> LazyTensor:
+        """One tensor. A format that has to unpack does so into this `dtype`, on this `device`."""
         ...
 
 
@@ -46,8 +47,8 @@ def fill_decoder(decoder: Decoder, checkpoint: Checkpoint, progress: Progress | 
         raise ModelError(f"{checkpoint.path}: no place in {architecture} for {_list_tensors(unexpected)}")
     place = next(decoder.parameters())
     for done, name in enumerate(names, 1):
-        tensor = checkpoint.read(name, place.dtype, place.device)
-        if not tensor.is_floating_point():
+        tensor = checkpoint.open(name, place.dtype, place.device)
+        if not tensor.dtype.is_floating_point:
             raise ModelError(f"{checkpoint.path}: tensor {name} is {tensor.dtype}, not a floating-point type")
         try:
             decoder.load_weight(name, tensor)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 
 from model.config import ModelConfig
+from model.parallel import LazyTensor
 from model.weights.gguf_file import GgufFile
 
 MODULES = {
@@ -54,9 +56,33 @@ class GgufCheckpoint:
     def names(self) -> Iterable[str]:
         return self._ggml_names
 
-    def read(self, name: str, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def open(self, name: str, dtype: torch.dtype, device: torch.device) -> LazyTensor:
         ggml_name = self._ggml_names[name]
+        entry = self._file.tensors[ggml_name]
         heads = self._interleaved.get(name.split(".")[-2])
-        if heads is not None and self._file.tensors[ggml_name].shape[0] % (2 * heads):
+        if heads is not None and entry.shape[0] % (2 * heads):
             heads = None  # a wrong shape, which the decoder is about to refuse
-        return self._file.load(ggml_name, dtype=dtype, device=device, interleaved_heads=heads)
+        return _GgufWeight(self._file, ggml_name, entry.shape, dtype, device, heads)
+
+
+@dataclass(frozen=True, slots=True)
+class _GgufWeight:
+    """A `LazyTensor`; parts of the rotary matrices are of whole heads."""
+
+    file: GgufFile
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    interleaved_heads: int | None
+
+    def __getitem__(self, index: slice | tuple[slice, slice]) -> torch.Tensor:
+        rows, columns = index if isinstance(index, tuple) else (index, slice(None))
+        return self.file.load(
+            self.name,
+            dtype=self.dtype,
+            device=self.device,
+            interleaved_rows=self.shape[0] // self.interleaved_heads if self.interleaved_heads else None,
+            rows=rows,
+            columns=columns,
+        )

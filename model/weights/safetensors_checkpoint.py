@@ -32,8 +32,8 @@ class SafetensorsCheckpoint:
     def names(self) -> Iterable[str]:
         return self._file_of
 
-    def read(self, name: str, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        # A view of the memory map, on the CPU and in the file's own type: a rank copies only its slice of it.
+    def open(self, name: str, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        # A view of the memory map, on the CPU and in the file's own type: a rank reads only its part of it.
         tensor: torch.Tensor = self._file_of[name].get_tensor(name)
         return tensor
 

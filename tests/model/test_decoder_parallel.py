@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from model.config import ModelError
-from model.parallel import Segment, TensorParallel
+from model.parallel import TensorParallel
 from tests.support.decoders import Stepper, build_decoder
 from tests.support.tiny_models import make_tiny_model
 
@@ -28,6 +28,8 @@ def run_rank(hf_model: Any, tp: TensorParallel, steps: list[dict[int, list[int]]
         ("llama", {"vocab_size": 321}, 2),  # biases everywhere, a vocabulary that does not divide
         ("qwen3", {"num_key_value_heads": 1}, 2),  # fewer KV heads than ranks
         ("qwen2", {}, 4),  # two KV heads for four ranks
+        ("smollm", {"num_key_value_heads": 3}, 2),  # KV heads that do not divide
+        ("smollm", {"num_key_value_heads": 3, "intermediate_size": 98}, 4),  # nothing divides
     ],
 )
 def test_ranks_agree_with_one_rank(architecture: str, overrides: dict[str, int], size: int) -> None:
@@ -48,15 +50,7 @@ def test_ranks_agree_with_one_rank(architecture: str, overrides: dict[str, int],
             torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
-def test_what_cannot_be_split_is_named() -> None:
+def test_more_ranks_than_heads_are_refused() -> None:
     hf_model, _ = make_tiny_model("llama")
-    with pytest.raises(ModelError, match="num_attention_heads = 4"):
-        build_decoder(hf_model, tp=TensorParallel(0, 3))
-    with pytest.raises(ModelError, match="num_key_value_heads = 2"):
-        Segment.split_kv_heads(2, 8, TensorParallel(0, 3))
-
-
-def test_replicated_kv_heads_follow_their_query_heads() -> None:
-    """8 query heads, 2 KV heads, 4 ranks: query heads 0-3 use KV head 0, and live on ranks 0 and 1."""
-    firsts = [Segment.split_kv_heads(2, 16, TensorParallel(rank, 4)).first for rank in range(4)]
-    assert firsts == [0, 0, 16, 16]
+    with pytest.raises(ModelError, match="num_attention_heads = 4 is less than 5"):
+        build_decoder(hf_model, tp=TensorParallel(0, 5))

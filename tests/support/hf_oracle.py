@@ -39,7 +39,7 @@ def hf_model_from_embedded() -> Any:
     )
     checkpoint = GgufCheckpoint(GgufFile(source.path), c)
     cpu, dtype = torch.device("cpu"), torch.float32
-    weights = {name: checkpoint.read(name, dtype, cpu) for name in checkpoint.names()}
+    weights = {name: checkpoint.open(name, dtype, cpu)[:] for name in checkpoint.names()}
     # Not `load_state_dict` on a fresh model, whose random initialisation takes seconds.
     model = LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype).eval()
     model.generation_config = GenerationConfig(

@@ -106,7 +106,23 @@ def test_quantized_matrices_reach_their_rows(kind: str, tmp_path: Path) -> None:
         expected = tensor.numpy()
         if tensor.ndim == 2:
             expected = oracle(quantize(expected, code), code)
-        assert np.array_equal(checkpoint.read(name, torch.float32, CPU).numpy(), expected), name
+        assert np.array_equal(checkpoint.open(name, torch.float32, CPU)[:].numpy(), expected), name
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q4_1"])
+def test_parts_of_a_tensor_are_those_of_the_whole(kind: str, tmp_path: Path) -> None:
+    """Columns at the borders of blocks and within one; rotary rows head by head; vectors."""
+    hf_model, _ = make_tiny_model("llama")
+    write_tiny_gguf(tmp_path / "m.gguf", hf_model, matrix_type=kind)
+    checkpoint = GgufCheckpoint(GgufFile(tmp_path / "m.gguf"), config_of(hf_model.config))
+    for name in checkpoint.names():
+        tensor = checkpoint.open(name, torch.float32, CPU)
+        whole = tensor[:]
+        for rows in (slice(16, 48), slice(48, 48)):
+            assert torch.equal(tensor[rows], whole[rows])
+        if whole.ndim == 2:
+            for columns in (slice(0, 32), slice(32, 64), slice(24, 56), slice(64, 64)):
+                assert torch.equal(tensor[:, columns], whole[:, columns])
 
 
 def test_embedded_tensors_equal_the_gguf_packages(embedded_source: Any) -> None:
