@@ -17,6 +17,7 @@ from engine.handle import (
 )
 from engine.inbox import Abort, Finish, ForgetPrefixes, Inbox, Stop, Submit
 from engine.loop import EngineLoop
+from engine.parallel.runner import ParallelRunner
 from engine.record import EngineCounters, RecentRequests
 from engine.recorder import Recorder
 from engine.request import FinishReason, Request, StepOutput
@@ -40,8 +41,9 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         recorder: Recorder,
+        parallel: ParallelRunner | None = None,
     ) -> None:
-        """`engine_config` has its defaults resolved."""
+        """`engine_config` has its defaults resolved. `parallel` is the runner if there are other ranks."""
         assert engine_config.pipeline_depth is not None
         self.engine_config = engine_config
         self.model_config = model_config
@@ -61,7 +63,11 @@ class Engine:
         self._thread = threading.Thread(target=self._main, name="octavo-engine", daemon=True)
         self._on_death: list[Callable[[BaseException], None]] = []
         self._death: BaseException | None = None
+        self._death_lock = threading.Lock()
         self._draining = False
+        self._parallel = parallel
+        if parallel is not None:
+            parallel.ranks.on_failure = self._die
 
     @property
     def counters(self) -> EngineCounters:
@@ -140,13 +146,23 @@ class Engine:
         self._inbox.put(Stop())
         if self._thread.ident is not None:
             self._thread.join()
+        if self._parallel is not None:
+            self._parallel.stop()
         self._recorder.close()
 
     def _main(self) -> None:
         try:
             self._loop.run()
         except BaseException as error:
-            logger.exception("the engine has died")
+            logger.debug("the engine thread ends", exc_info=error)
+            self._die(error)
+
+    def _die(self, error: BaseException) -> None:
+        """Told by the engine thread or, should that be stuck, by whoever watches the other ranks."""
+        with self._death_lock:
+            if self._death is not None:
+                return
             self._death = error
-            for tell in self._on_death:
-                tell(error)
+        logger.error("the engine has died", exc_info=error)
+        for tell in self._on_death:
+            tell(error)

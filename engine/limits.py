@@ -42,8 +42,6 @@ def resolve_device(config: EngineConfig) -> torch.device:
 
 def resolve_defaults(config: EngineConfig, device: torch.device) -> EngineConfig:
     """`config` with every limit that depends on the device alone filled in."""
-    if config.tensor_parallel_size > 1:
-        raise ConfigError("--tensor-parallel-size: this version runs on one device only")
     defaults = _DEFAULTS[device.type]
     max_num_seqs = config.max_num_seqs or defaults.max_num_seqs
     return replace(

@@ -42,6 +42,14 @@ class TensorParallel:
         dist.all_gather(parts, x.contiguous(), group=self.group)
         return torch.cat(parts, dim=-1)
 
+    def minimum(self, value: int) -> int:
+        """The smallest of the ranks' values."""
+        if self.size == 1:
+            return value
+        values = torch.tensor([value])
+        dist.all_reduce(values, op=dist.ReduceOp.MIN, group=self.group)
+        return int(values.item())
+
     def part(self, total: int) -> Part:
         """This rank's part of a dimension."""
         return Part.split(total, self.rank, self.size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from engine.recorder import Recorder
 from engine.request import NO_TOKEN, FinishReason, Request, StepOutput, TokenLogprobs
 from engine.runner.captured import Capture
 from engine.runner.graph_runner import GraphModelRunner
-from engine.runner.model_runner import ModelRunner
+from engine.runner.model_runner import ModelRunner, Runner
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 from model.decoder import Decoder
@@ -45,6 +45,7 @@ class SteppedEngine:
         depth: int = 1,
         eos_token_ids: Iterable[int] = (),
         capture: Capture | None = None,
+        make_runner: Callable[[SchedulerConfig, frozenset[int]], Runner] | None = None,
         **limits: Any,
     ) -> None:
         block_size = decoder.attention.shape.block_size
@@ -59,8 +60,10 @@ class SteppedEngine:
         self.scheduler = Scheduler(self.config, eos)
         self.counters = EngineCounters()
         self.inbox = Inbox()
-        runner = ModelRunner(decoder, decoder.attention, self.config, eos, seed=0)
-        if capture is not None:
+        runner: Runner = ModelRunner(decoder, decoder.attention, self.config, eos, seed=0)
+        if make_runner is not None:
+            runner = make_runner(self.config, eos)
+        elif capture is not None:
             runner = GraphModelRunner(decoder, decoder.attention, self.config, eos, 0, capture)
         recorder = Recorder(self.counters, RecentRequests())
         self.loop = EngineLoop(
