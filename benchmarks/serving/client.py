@@ -1,6 +1,6 @@
 """Sends a workload's requests when they are due, over the load generator's own connections.
 
-One Python process tops out near 20,000 streamed tokens per second, so that several share a workload's requests.
+One Python process tops out near 20,000 streamed tokens per second, so several share a workload's requests.
 """
 
 from __future__ import annotations
