@@ -1,19 +1,24 @@
-"""`python -m loadgen ...`: the load generator without the rest of Octavo."""
+"""`python -m loadgen COMMAND ...`: the load generator without the rest of Octavo."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 
-from loadgen import cli
-from loadgen.report import cli as report_cli
+COMMANDS = {
+    "replay": "send a recorded trace to a server and measure it",
+    "load": "send random requests to a server and measure it",
+    "report": "show the figures and charts of a run from its record",
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadgen", allow_abbrev=False)
     commands = parser.add_subparsers(required=True)
-    for name, module in {"replay": cli, "report": report_cli}.items():
-        command = commands.add_parser(name)
+    for name, summary in COMMANDS.items():
+        module = import_module(f"loadgen.cli.{name}")
+        command = commands.add_parser(name, help=summary)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     arguments = parser.parse_args()

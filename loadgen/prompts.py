@@ -14,6 +14,7 @@ import orjson
 
 from loadgen.schedule import ScheduledRequest
 from loadgen.traces.records import Trace, TraceRow
+from loadgen.words import WORDS
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -84,14 +85,16 @@ def sibling_shifts(rows: Iterable[TraceRow], slots: int) -> dict[int, int]:
 
 
 class PromptBuilder:
-    """Makes the token-id prompts of the requests of one trace."""
+    """Makes the prompts of the requests of one trace, as token ids or, for chats, as words."""
 
     def __init__(self, trace: Trace, token_range: TokenRange, *, seed: int = 0, nonce: int = 0) -> None:
+        self.nonce = nonce
         self._range = token_range
         self._block_size = trace.block_size
         self._shifts = sibling_shifts(trace.rows, token_range.size)
         self._key = _mix(_mix(seed & MASK) ^ (nonce & MASK))
         self._fragments: dict[tuple[int, int], bytes] = {}  # (copy, hash id) -> a full block's "1,2,3"
+        self._turns: dict[tuple[int, int], list[bytes]] = {}  # (copy, trace row) -> a turn and its history
 
     def tokens(self, copy: int, block_id: int, length: int) -> np.ndarray:
         """`length` int64 tokens of a block. Siblings differ in the first one, so that no partial match with
@@ -105,15 +108,44 @@ class PromptBuilder:
         return tokens
 
     def fragments(self, request: ScheduledRequest) -> list[bytes]:
-        """The prompt's ids as comma-separated decimal text, in pieces to be joined by commas."""
+        """The prompt's ids as comma-separated decimal text, in pieces to be joined by commas.
+
+        A later turn of a session begins with the turn before and the reply that the trace recorded, made up
+        to its length: a server that answers something else has that prefix cached but for the reply.
+        """
+        if request.session is None:
+            return self._own_fragments(request)
+        turn = (request.copy, request.trace_row)
+        if turn not in self._turns:
+            self._turns[turn] = [*self._history(request), *self._own_fragments(request)]
+        return self._turns[turn]
+
+    def text(self, request: ScheduledRequest) -> str:
+        """A request's own part of the prompt as words, about one a token."""
+        return " ".join(
+            self._words(request.copy, block_id, length) for block_id, length in self._blocks(request)
+        )
+
+    def reply_text(self, request: ScheduledRequest) -> str:
+        return self._words(request.copy, _reply_id(request), request.output_tokens)
+
+    def _history(self, request: ScheduledRequest) -> list[bytes]:
+        before = request.previous
+        if before is None or not request.continues:
+            return []
+        reply = self._encode(before.copy, _reply_id(before), before.output_tokens)
+        return [*self.fragments(before), reply]
+
+    def _own_fragments(self, request: ScheduledRequest) -> list[bytes]:
         return [self._fragment(request.copy, block_id, length) for block_id, length in self._blocks(request)]
 
     def _blocks(self, request: ScheduledRequest) -> Iterable[tuple[int, int]]:
         """(block id, tokens) in order; a request without hash ids is one block of its own."""
+        total = request.own_tokens
         if request.hash_ids is None or self._block_size is None:
-            return [(request.trace_row, request.input_tokens)]
+            return [(request.trace_row, total)]
         size = self._block_size
-        lengths = [min(size, request.input_tokens - at) for at in range(0, request.input_tokens, size)]
+        lengths = [min(size, total - at) for at in range(0, total, size)]
         return zip(request.hash_ids, lengths, strict=True)
 
     def _fragment(self, copy: int, block_id: int, length: int) -> bytes:
@@ -126,3 +158,11 @@ class PromptBuilder:
 
     def _encode(self, copy: int, block_id: int, length: int) -> bytes:
         return orjson.dumps(self.tokens(copy, block_id, length), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+
+    def _words(self, copy: int, block_id: int, length: int) -> str:
+        return " ".join(WORDS[token % len(WORDS)] for token in self.tokens(copy, block_id, length))
+
+
+def _reply_id(request: ScheduledRequest) -> int:
+    """Names the block of a reply; those of prompts are not negative."""
+    return -1 - request.trace_row

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from loadgen.client import ConnectionPool, Server
-from loadgen.measure import RequestResult, measure
+from loadgen.client.measure import measure
+from loadgen.record import RequestResult
 from loadgen.schedule import NS_PER_S, ScheduledRequest
 
 PATH = "/v1/completions"

@@ -20,7 +20,7 @@ from benchmarks.cpu.in_process import Generate, in_worker, with_llm, with_transf
 from benchmarks.cpu.prompts import Prompts, completion, exact_completion
 from benchmarks.cpu.results import OCTAVO, Results
 from benchmarks.cpu.servers import RunningServer, llama_server, octavo
-from loadgen.measure import RequestResult
+from loadgen.record import RequestResult
 
 RATE = "tokens/s"
 WARM_UP_TOKENS = 4

@@ -15,7 +15,8 @@ import orjson
 
 from benchmarks.serving.workloads import Workload
 from loadgen.client import ConnectionPool, Server
-from loadgen.measure import RequestResult, measure
+from loadgen.client.measure import measure
+from loadgen.record import RequestResult
 from loadgen.schedule import NS_PER_S, ScheduledRequest
 
 PATH = "/v1/completions"

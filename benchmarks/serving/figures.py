@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadgen.measure import RequestResult
+from loadgen.record import RequestResult
 
 NS_PER_MS = 1e6
 NS_PER_S = 1e9

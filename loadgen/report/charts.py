@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from loadgen.measure import RequestResult
+from loadgen.record import RequestResult
 from loadgen.report.svg import Series, chart
 
 RATE_BINS = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from loadgen.measure import RequestResult
+from loadgen.record import RequestResult, Run
 from loadgen.report.charts import ALL_CHARTS, OVERVIEW_CHARTS
 from loadgen.report.svg import STYLE, WIDTH, sheet
 from loadgen.report.text import render_text
@@ -20,9 +20,10 @@ h1 { font-size: 1.3rem } pre { overflow-x: auto; padding: .8rem; border: 1px sol
 """
 
 
-def render_page(summary: dict[str, Any], results: list[RequestResult]) -> str:
+def render_page(summary: dict[str, Any], recorded: Run) -> str:
+    results = recorded.results
     run, valid = summary["run"], summary["verdict"]["valid"]
-    title = f"{run['model']}: {run['trace']['path'].rpartition('/')[2]}"
+    title = f"{run['model']}: {run['load']['name']}"
     badge = '<span class="verdict valid">load valid</span>'
     if not valid:
         badge = '<span class="verdict invalid">LOAD_INVALID</span>'
@@ -31,8 +32,7 @@ def render_page(summary: dict[str, Any], results: list[RequestResult]) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style></head>
 <body><h1>{escape(title)} {badge}</h1>
-<p>{escape(run["started_at"])}, {escape(run["base_url"])}, seed {run["seed"]},
-time scale {run["time_scale"]:g}, rate scale {run["rate_scale"]:g}</p>
+<p>{escape(run["started_at"])}, {escape(run["base_url"])}, seed {run["seed"]}</p>
 <div class="charts">{charts}</div>
 <pre>{escape(render_text(summary))}</pre>
 </body></html>

@@ -24,7 +24,9 @@ class TraceReader(Protocol):
 READERS: tuple[TraceReader, ...] = (mooncake, azure)
 
 
-def read_trace(path: str | Path) -> Trace:
+def read_trace(
+    path: str | Path, *, start_s: float = 0.0, duration_s: float | None = None, seed: int = 0
+) -> Trace:
     """Read a trace file, its format detected from its first line.
 
     Raises TraceError if the file cannot be read, has no known format, or holds no usable row.

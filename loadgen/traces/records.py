@@ -19,12 +19,20 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """One recorded request. `arrival_ns` counts from the start of the trace."""
+    """One recorded request. `arrival_ns` counts from the start of the trace.
+
+    A later turn of a session comes `delay_ns` after the end of the turn before, or, with None, at its
+    `arrival_ns`; its `input_tokens` and `hash_ids` are those of the new part of the prompt.
+    """
 
     arrival_ns: int
     input_tokens: int
     output_tokens: int
     hash_ids: tuple[int, ...] | None = None  # one per prefix block; equal ids mean equal leading tokens
+    session: str | None = None
+    turn: int = 0
+    delay_ns: int | None = None
+    request_class: str = ""
 
 
 @dataclass(slots=True)
@@ -37,6 +45,11 @@ class Trace:
     rows_read: int
     dropped: Counter[str] = field(default_factory=Counter)  # reason -> rows
     block_size: int | None = None  # tokens per hash id; None where the format has no hash ids
+    notes: list[str] = field(default_factory=list)  # what a user should know of how it was read
+
+    @property
+    def has_sessions(self) -> bool:
+        return any(row.session is not None for row in self.rows)
 
 
 def positive_tokens(value: object, name: str) -> int:

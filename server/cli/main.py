@@ -13,8 +13,9 @@ from model.config import ModelError
 # Each module has `add_arguments(parser)` and `run(arguments) -> exit code`.
 COMMANDS = {
     "serve": ("server.cli.serve", "serve a model over the OpenAI HTTP API"),
-    "replay": ("loadgen.cli", "send a recorded trace to a server and measure it"),
-    "report": ("loadgen.report.cli", "show the figures and charts of a replay from its log"),
+    "replay": ("loadgen.cli.replay", "send a recorded trace to a server and measure it"),
+    "load": ("loadgen.cli.load", "send random requests to a server and measure it"),
+    "report": ("loadgen.cli.report", "show the figures and charts of a run from its record"),
     "bench": ("engine.bench", "measure offline generation, without a server"),
     "trace": ("server.cli.trace", "turn event and step logs into a Chrome trace for Perfetto"),
 }

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadgen.schedule import Schedule, ScheduleOptions, build_schedule, ideal_hit_rate
+from loadgen.schedule import Schedule
+from loadgen.schedule.cache import ideal_hit_rate
+from loadgen.schedule.from_trace import build_schedule
+from loadgen.schedule.options import ScheduleOptions
 from loadgen.traces import Trace, TraceError, TraceRow, read_trace
 
 SAMPLES = Path(__file__).parents[2] / "loadgen" / "traces" / "samples"

@@ -3,80 +3,132 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import xml.etree.ElementTree as ET
+from array import array
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from loadgen.mock_server import MockServer, Script
-from loadgen.report import cli
+from loadgen.cli import report as report_command
+from loadgen.figures.summary import percentiles
+from loadgen.mock import MockServer, Script
+from loadgen.record import read_run
+from loadgen.record.chunks import decode_chunks, encode_chunks
+from loadgen.record.reader import read_schedule
+from loadgen.record.writer import prepare_directory
 from loadgen.report.svg import Series, chart
-from loadgen.runlog import read_run_log
-from loadgen.summary import percentiles
+from loadgen.report.write import WRITERS
 
 from .conftest import Replayer
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def report(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    return cli.run(parser.parse_args(arguments))
+    report_command.add_arguments(parser)
+    return report_command.run(parser.parse_args(arguments))
 
 
 @pytest.fixture
-def log(replay: Replayer, tmp_path: Path) -> Path:
+def record(replay: Replayer, tmp_path: Path) -> Path:
     with MockServer(Script(ttft_s=0.01, itl_s=0.001, behaviour="429", misbehave_every=5)) as server:
         replay(server, [(4 * i, 10, 5) for i in range(25)])
-    return tmp_path / "run.jsonl"
+    return tmp_path / "run"
 
 
-def test_html_and_svg_are_well_formed_and_need_no_network(log: Path, tmp_path: Path) -> None:
-    page, drawing = tmp_path / "report.html", tmp_path / "report.svg"
-    assert report(str(log), "-o", str(page)) == 0
-    assert report(str(log), "-o", str(drawing)) == 0
-    dots = ET.parse(drawing).findall(".//{http://www.w3.org/2000/svg}g/{http://www.w3.org/2000/svg}circle")
-    assert len(dots) == 25  # each request is shown, failed or not
-    html = page.read_text()
-    charts = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
-    assert len(charts) == 5
-    for svg in charts:
+def test_every_format_is_written_and_needs_no_network(record: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"report{suffix}" for suffix in WRITERS]
+    flags = [flag for output in outputs for flag in ("-o", str(output))]
+    assert report(str(record), "--slo", "ttft=5000", *flags) == 0
+    html = (tmp_path / "report.html").read_text()
+    for svg in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
         ET.fromstring(svg)
-    assert "5 x http_429" in html
+    assert "http_429" in html
     assert not re.findall(r"(?:src|href)=", html)
+    table = list(csv.DictReader((tmp_path / "report.csv").open()))
+    assert len(table) == 25 and sum(row["failure"] == "http_429" for row in table) == 5
+    assert sum(row["objective_met"] == "True" for row in table) == 20
+    assert "| TTFT, from due time |" in (tmp_path / "report.md").read_text()
+    assert orjson.loads((tmp_path / "report.json").read_bytes())["goodput"]["attainment"] == 0.8
+    dots = ET.parse(tmp_path / "report.svg").findall(f".//{SVG}g/{SVG}circle")
+    assert len(dots) == 25  # each request is shown, failed or not
 
 
-def test_a_killed_run_is_reported(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join(lines[:10]) + lines[10][:30])
-    assert report(str(log)) == 0
+def test_an_unknown_format_is_refused(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(str(record), "-o", "report.pdf") == 1
+    assert ".html" in capsys.readouterr().err
+
+
+def test_a_killed_run_is_reported(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = record / "events.jsonl"
+    lines = events.read_bytes().splitlines(keepends=True)
+    events.write_bytes(b"".join(lines[:10]) + lines[10][:30])
+    assert report(str(record)) == 0
     out = capsys.readouterr().out
     assert "the run was killed" in out and "9 sent" in out and "16 not sent" in out
 
 
-@pytest.mark.parametrize("content", [b"", b"{}\n", b"no json\n{}\n", b'{"schema": "other"}\n'])
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("env.json", b""),
+        ("env.json", b"{}"),
+        ("env.json", b'{"schema": "other"}'),
+        ("events.jsonl", b'{"schema": "other"}\n'),
+        ("events.jsonl", b"no json\n{}\n"),
+    ],
+)
 def test_other_files_are_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+    record: Path, capsys: pytest.CaptureFixture[str], file: str, content: bytes
 ) -> None:
-    path = tmp_path / "thing.jsonl"
-    path.write_bytes(content)
-    assert report(str(path)) == 1
-    assert "thing.jsonl" in capsys.readouterr().err
+    (record / file).write_bytes(content)
+    assert report(str(record)) == 1
+    assert file in capsys.readouterr().err
 
 
-def test_broken_lines_are_refused_by_number(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = log.read_bytes().splitlines()
-    log.write_bytes(b"\n".join([*lines[:3], b"{broken", *lines[3:]]))
-    assert report(str(log)) == 1
+def test_a_missing_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(str(tmp_path / "nothing")) == 1
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_broken_lines_are_refused_by_number(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = record / "events.jsonl"
+    lines = events.read_bytes().splitlines()
+    events.write_bytes(b"\n".join([*lines[:3], b"{broken", *lines[3:]]))
+    assert report(str(record)) == 1
     assert "line 4" in capsys.readouterr().err
 
 
-def test_log_lines_are_one_a_request(log: Path) -> None:
-    rows = [orjson.loads(line) for line in log.read_bytes().splitlines()]
-    assert [row["type"] for row in rows] == ["run", *["request"] * 25, "end"]
-    assert [result.index for result in read_run_log(log)[1]] == list(range(25))
+def test_a_run_is_not_overwritten(record: Path) -> None:
+    with pytest.raises(ValueError, match="already"):
+        prepare_directory(record)
+
+
+def test_what_was_written_is_read_back(record: Path) -> None:
+    run = read_run(record)
+    assert [result.index for result in run.results] == list(range(25))
+    schedule = read_schedule(record)
+    assert [r.output_tokens for r in schedule.requests] == [r.output_tokens_asked for r in run.results]
+    assert [r.intended_ns for r in schedule.requests] == [r.intended_ns for r in run.results]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 300), st.integers(0, 2**31)), max_size=40))
+def test_chunks_survive_their_encoding(chunks: list[tuple[int, int, int]]) -> None:
+    times, tokens, sizes = ([chunk[i] for chunk in chunks] for i in range(3))
+    columns = array("q", accumulate(times)), array("q", tokens), array("q", sizes)
+    data = encode_chunks(*columns)
+    assert decode_chunks(b"..." + data + b"more", 3, len(chunks)) == columns
+    if chunks:
+        assert decode_chunks(data[:-1], 0, len(chunks)) is None
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [5.0], [1e-9, 1e9], [0.0, np.inf, np.nan, 3.0]])

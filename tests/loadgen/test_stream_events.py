@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.client import Exchange
-from loadgen.events import Stream, read_stream
-from loadgen.measure import RequestResult, measure
+from loadgen.client.measure import measure
+from loadgen.client.sse import split_events
+from loadgen.client.stream import Stream, read_stream
+from loadgen.record import RequestResult
 from loadgen.schedule import ScheduledRequest
-from loadgen.sse import split_events
 
 TEXTS = ["Hello", " wörld", "🦊", "\u2028", 'quote " and \\', "data: [DONE]", "\n\n"]
 
@@ -208,4 +209,5 @@ def test_a_stream_without_tokens_is_a_failure() -> None:
 
 def test_results_survive_the_log() -> None:
     result = measured(sse(completion("a"), completion("b"), usage(5)), [200, 300, 400, 401])
-    assert RequestResult.from_json(json.loads(result.to_json())) == result
+    chunks = result.chunk_ns, result.chunk_tokens, result.chunk_bytes
+    assert RequestResult.from_row(json.loads(json.dumps(result.to_row())), chunks) == result

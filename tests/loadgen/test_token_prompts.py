@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from loadgen.prompts import PromptBuilder, TokenRange, sibling_shifts
-from loadgen.schedule import ScheduledRequest, ScheduleOptions, build_schedule
+from loadgen.schedule import ScheduledRequest
+from loadgen.schedule.from_trace import build_schedule
+from loadgen.schedule.options import ScheduleOptions
 from loadgen.traces import Trace, TraceRow, read_trace
 
 SAMPLES = Path(__file__).parents[2] / "loadgen" / "traces" / "samples"

@@ -1,17 +1,17 @@
-"""Everything that has to be ready before time 0: the model's name and limits, request bytes, warm-up."""
+"""Before time 0: the model's name and limits, an empty cache, warm-up."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from loadgen.client import ConnectionPool, Server
-from loadgen.measure import measure
-from loadgen.prompts import PromptBuilder
-from loadgen.replay import PreparedRequest
+from loadgen.client.measure import measure
+from loadgen.run.requests import RequestFactory
 from loadgen.schedule import ScheduledRequest
 
 PREFLIGHT_TIMEOUT_S = 10.0
@@ -27,6 +27,7 @@ class ServerUnusableError(RuntimeError):
 class ServedModel:
     name: str
     max_model_len: int | None = None  # None if the server does not say
+    card: dict[str, Any] = field(default_factory=dict)  # as listed by the server
 
 
 async def served_model(pool: ConnectionPool, server: Server, name: str | None) -> ServedModel:
@@ -49,37 +50,14 @@ async def served_model(pool: ConnectionPool, server: Server, name: str | None) -
     if name not in cards:
         raise ServerUnusableError(f"model {name!r} is not served; there are {', '.join(cards)}")
     limit = cards[name].get("max_model_len")
-    return ServedModel(name, limit if isinstance(limit, int) else None)
+    return ServedModel(name, limit if isinstance(limit, int) else None, cards[name])
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFactory:
-    """Makes the bytes of completions requests. `run_id` makes request ids unique among processes."""
-
-    server: Server
-    model: str
-    prompts: PromptBuilder
-    temperature: float
-    run_id: str
-
-    def prepare(self, request: ScheduledRequest) -> PreparedRequest:
-        """The output is forced to its length; the prompt's pieces are shared between requests."""
-        options = {
-            "model": self.model,
-            "max_tokens": request.output_tokens,
-            "ignore_eos": True,
-            "temperature": self.temperature,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        body = [orjson.dumps(options)[:-1] + b',"prompt":[']
-        for fragment in self.prompts.fragments(request):
-            body += (fragment, b",")
-        body[-1] = b"]}"
-        request_id = f"{self.run_id}-{request.index}"
-        return PreparedRequest(
-            request, request_id, self.server.request("POST", "/v1/completions", body, request_id)
-        )
+async def flush_cache(pool: ConnectionPool, server: Server, path: str) -> None:
+    """Raises ServerUnusableError unless the server agrees."""
+    exchange = await pool.fetch(server.request("POST", path, [b"{}"]), PREFLIGHT_TIMEOUT_S)
+    if exchange.failure is not None or not 200 <= exchange.response.status < 300:
+        raise ServerUnusableError(f"POST {path}: {exchange.failure or exchange.response.status}")
 
 
 async def warm_up(

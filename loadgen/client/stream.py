@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from loadgen.sse import split_events
+from loadgen.client.sse import split_events
 
 
 @dataclass(slots=True)
@@ -19,6 +19,7 @@ class Stream:
     """
 
     times_ns: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)  # bytes of the event's data
     by_ids: list[int] = field(default_factory=list)  # lengths of `token_ids`
     by_logprobs: list[int] = field(default_factory=list)  # lengths of `logprobs`
     running_usage: list[int] = field(default_factory=list)  # `completion_tokens` of servers that repeat it
@@ -48,13 +49,13 @@ def read_stream(parts: list[bytes], part_times_ns: list[int]) -> Stream:
             stream.done = True
             continue
         try:
-            _read_payload(stream, orjson.loads(data), part_times_ns[part])
+            _read_payload(stream, orjson.loads(data), part_times_ns[part], len(data))
         except (ValueError, AttributeError, TypeError) as error:  # no JSON, or not of the expected shape
             stream.malformed = stream.malformed or f"{error}: {data[:80]!r}"
     return stream
 
 
-def _read_payload(stream: Stream, payload: dict[str, Any], time_ns: int) -> None:
+def _read_payload(stream: Stream, payload: dict[str, Any], time_ns: int, size: int) -> None:
     error = payload.get("error")
     if error is not None:
         stream.error = str(error.get("message", error) if isinstance(error, dict) else error)
@@ -67,6 +68,7 @@ def _read_payload(stream: Stream, payload: dict[str, Any], time_ns: int) -> None
             stream.finish_reason = choice["finish_reason"]
         if _read_tokens(stream, choice):
             stream.times_ns.append(time_ns)
+            stream.sizes.append(size)
             if usage and "completion_tokens" in usage:
                 stream.running_usage.append(usage["completion_tokens"])
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from loadgen.http1 import HttpError, ResponseReader
+from loadgen.client.http1 import HttpError, ResponseReader
 
 READ_BUFFER_BYTES = 1 << 20
 
@@ -66,6 +66,10 @@ class Exchange:
 
     payload: Sequence[bytes]
     index: int = -1
+    attempt: int = 0
+    retried: bool = False  # another attempt takes its place
+    has_token: bool = False  # somebody has looked, and there was one
+    due_ns: int = 0
     dispatched_ns: int = 0  # the schedule released it
     submitted_ns: int = 0  # the pool got it; later than dispatched if a limit held it back
     connect_ns: int = 0  # a duration: what opening a connection for it took, 0 if one was at hand

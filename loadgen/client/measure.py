@@ -8,88 +8,14 @@ an open system waits from, and when its bytes left, which leaves out what the cl
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
 
 import orjson
 
-from loadgen.client import Exchange
-from loadgen.events import Stream, read_stream
+from loadgen.client.pool import Exchange
+from loadgen.client.stream import Stream, read_stream
+from loadgen.record.result import RequestResult
 from loadgen.schedule import ScheduledRequest
-
-
-@dataclass(slots=True, kw_only=True)
-class RequestResult:
-    """All times are nanoseconds from the start of the run; None means "has not happened"."""
-
-    index: int
-    request_id: str
-    trace_row: int
-    intended_ns: int
-    dispatched_ns: int | None = None  # the pacer released it
-    sent_ns: int | None = None  # its bytes were handed to the socket
-    headers_ns: int | None = None
-    first_byte_ns: int | None = None
-    first_token_ns: int | None = None
-    first_content_ns: int | None = None  # as first_token_ns, but reasoning and tool calls do not count
-    last_token_ns: int | None = None
-    end_ns: int | None = None
-    connect_ns: int = 0  # a duration: opening a connection for it
-    input_tokens: int = 0  # as scheduled
-    output_tokens_asked: int = 0
-    prompt_tokens: int | None = None  # as the server counts
-    output_tokens: int = 0
-    cached_tokens: int | None = None
-    token_method: str | None = None  # how output tokens were assigned to chunks, see `_count_tokens`
-    status: int = 0  # HTTP; 0: no response
-    failure: str | None = None
-    detail: str = ""
-    finish_reason: str | None = None
-    done_marker: bool = False  # the stream ended with [DONE]
-    reconnected: bool = False
-    chunk_ns: array[int] = field(default_factory=lambda: array("q"))  # of each chunk that carries tokens
-    chunk_tokens: array[int] = field(default_factory=lambda: array("q"))  # likewise
-
-    @property
-    def ok(self) -> bool:
-        return self.failure is None
-
-    def since_due(self, time_ns: int | None) -> int | None:
-        return None if time_ns is None else time_ns - self.intended_ns
-
-    def since_sent(self, time_ns: int | None) -> int | None:
-        return None if time_ns is None or self.sent_ns is None else time_ns - self.sent_ns
-
-    def time_per_output_token_ns(self) -> float | None:
-        """(last - first) / (tokens behind the first chunk's); None if all came in the first chunk."""
-        if self.first_token_ns is None or self.last_token_ns is None:
-            return None
-        later = self.output_tokens - self.chunk_tokens[0]
-        return (self.last_token_ns - self.first_token_ns) / later if later > 0 else None
-
-    def chunk_gaps_ns(self) -> list[int]:
-        return [after - before for before, after in pairwise(self.chunk_ns)]
-
-    def token_gaps_ns(self) -> Iterator[tuple[float, int]]:
-        """(inter-token latency, tokens it holds for): a chunk's gap is shared by the k tokens it brings."""
-        gap = 0
-        for chunk_gap, tokens in zip(self.chunk_gaps_ns(), self.chunk_tokens[1:], strict=False):
-            gap += chunk_gap
-            if tokens:
-                yield gap / tokens, tokens
-                gap = 0
-
-    def to_json(self) -> bytes:
-        row = {name.name: getattr(self, name.name) for name in fields(self)}
-        row |= {"chunk_ns": self.chunk_ns.tolist(), "chunk_tokens": self.chunk_tokens.tolist()}
-        return orjson.dumps({"type": "request", **row})
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> RequestResult:
-        values = {key: value for key, value in row.items() if key != "type"}
-        return cls(**values | {key: array("q", values[key]) for key in ("chunk_ns", "chunk_tokens")})
 
 
 def measure(request: ScheduledRequest, request_id: str, exchange: Exchange, start_ns: int) -> RequestResult:
@@ -99,7 +25,10 @@ def measure(request: ScheduledRequest, request_id: str, exchange: Exchange, star
         index=request.index,
         request_id=request_id,
         trace_row=request.trace_row,
-        intended_ns=request.intended_ns,
+        request_class=request.request_class,
+        session=request.session,
+        turn=request.turn,
+        intended_ns=exchange.due_ns - start_ns,
         input_tokens=request.input_tokens,
         output_tokens_asked=request.output_tokens,
         dispatched_ns=_relative(exchange.dispatched_ns, start_ns),
@@ -112,6 +41,8 @@ def measure(request: ScheduledRequest, request_id: str, exchange: Exchange, star
         failure=exchange.failure,
         detail=exchange.detail,
         reconnected=exchange.reconnected,
+        attempt=exchange.attempt,
+        retried=exchange.retried,
     )
     if response.status >= 300:
         if result.failure is None:
@@ -140,6 +71,7 @@ def _take_stream(result: RequestResult, stream: Stream, start_ns: int) -> None:
     counts, result.token_method = _count_tokens(stream)
     result.chunk_ns = array("q", [time_ns - start_ns for time_ns in stream.times_ns])
     result.chunk_tokens = array("q", counts)
+    result.chunk_bytes = array("q", stream.sizes)
     if result.chunk_ns:
         result.first_token_ns, result.last_token_ns = result.chunk_ns[0], result.chunk_ns[-1]
     if stream.first_content is not None:

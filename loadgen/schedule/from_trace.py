@@ -1,55 +1,16 @@
-"""The whole load, made before the first request is sent: who is due when, in nanoseconds from the start."""
+"""A load from a recorded trace: a window of it, at another speed or rate, within caps on lengths."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadgen.schedule.options import ScheduleOptions, over_cap
+from loadgen.schedule.request import NS_PER_S, Schedule, ScheduledRequest
+from loadgen.schedule.sessions import build_session_schedule
 from loadgen.traces.records import Trace, TraceError, TraceRow
-
-NS_PER_S = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledRequest:
-    """One request of the load. Its prompt is known from `copy` and `hash_ids`, or `copy` and `trace_row`."""
-
-    index: int
-    intended_ns: int  # from the start of the run
-    input_tokens: int
-    output_tokens: int
-    trace_row: int  # place in the ordered trace
-    copy: int = 0  # 0 is the trace itself, 1 and up its superposed copies
-    hash_ids: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleOptions:
-    time_scale: float = 1.0  # every arrival time is multiplied by it
-    rate_scale: float = 1.0  # below 1 thins the trace, above 1 superposes shifted copies
-    start_s: float = 0.0  # the window, in seconds of the trace
-    duration_s: float | None = None
-    limit: int | None = None
-    max_input_tokens: int | None = None
-    max_output_tokens: int | None = None
-    max_model_len: int | None = None
-    cap_mode: Literal["drop", "clip"] = "drop"
-    dejitter: bool = False
-    seed: int = 0
-
-
-@dataclass(slots=True)
-class Schedule:
-    """Requests in order of `intended_ns`, and what became of the trace rows that are not among them."""
-
-    requests: list[ScheduledRequest]
-    dropped: Counter[str] = field(default_factory=Counter)
-    clipped: Counter[str] = field(default_factory=Counter)
-    dejitter_ns: int | None = None  # width of the bins that equal stamps were spread over
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +26,8 @@ def build_schedule(trace: Trace, options: ScheduleOptions) -> Schedule:
 
     Raises TraceError if nothing is left to send, or if `dejitter` is asked of a trace without equal stamps.
     """
+    if trace.has_sessions:
+        return build_session_schedule(trace, options)
     schedule = Schedule([])
     rng = np.random.default_rng(np.random.SeedSequence(options.seed))
     arrivals = [_Arrival(row.arrival_ns, place, row) for place, row in enumerate(trace.rows)]
@@ -72,11 +35,12 @@ def build_schedule(trace: Trace, options: ScheduleOptions) -> Schedule:
         arrivals, schedule.dejitter_ns = _dejitter(arrivals, trace.path, rng)
     arrivals, window_ns = _window(arrivals, options, schedule)
     arrivals = _scale_rate(arrivals, options.rate_scale, window_ns, schedule, rng)
+    arrivals = _repeat(arrivals, options.laps, window_ns)
     for arrival in arrivals:
         if len(schedule.requests) == options.limit:
             schedule.dropped["over_limit"] += 1
             continue
-        row = _cap(arrival.row, trace.block_size, options, schedule)
+        row = _cap(_scale_lengths(arrival.row, trace, options), trace.block_size, options, schedule)
         if row is None:
             continue
         schedule.requests.append(
@@ -88,6 +52,7 @@ def build_schedule(trace: Trace, options: ScheduleOptions) -> Schedule:
                 trace_row=arrival.trace_row,
                 copy=arrival.copy,
                 hash_ids=row.hash_ids,
+                request_class=row.request_class,
             )
         )
     if not schedule.requests:
@@ -158,11 +123,35 @@ def _scale_rate(
     return sorted(scaled, key=lambda arrival: (arrival.arrival_ns, arrival.copy))
 
 
+def _repeat(arrivals: list[_Arrival], laps: int, window_ns: int) -> list[_Arrival]:
+    """The window, again and again. Later laps count as copies, so that their prompts are new to a cache."""
+    copies = 1 + max((arrival.copy for arrival in arrivals), default=0)
+    return [
+        replace(a, arrival_ns=a.arrival_ns + lap * window_ns, copy=a.copy + lap * copies)
+        for lap in range(laps)
+        for a in arrivals
+    ]
+
+
+def _scale_lengths(row: TraceRow, trace: Trace, options: ScheduleOptions) -> TraceRow:
+    """Raises TraceError where longer prompts would need prefix blocks that the trace does not have."""
+    if options.input_scale == options.output_scale == 1.0:
+        return row
+    if options.input_scale > 1 and row.hash_ids is not None:
+        raise TraceError(f"{trace.path}: --input-scale above 1 has no blocks to add to recorded prefixes")
+    input_tokens = max(1, round(row.input_tokens * options.input_scale))
+    hash_ids = row.hash_ids
+    if hash_ids is not None and trace.block_size is not None:
+        hash_ids = hash_ids[: math.ceil(input_tokens / trace.block_size)]
+    output_tokens = max(1, round(row.output_tokens * options.output_scale))
+    return replace(row, input_tokens=input_tokens, output_tokens=output_tokens, hash_ids=hash_ids)
+
+
 def _cap(
     row: TraceRow, block_size: int | None, options: ScheduleOptions, schedule: Schedule
 ) -> TraceRow | None:
     """Apply the length caps: None if the row is dropped, else the row, shortened where clipping is on."""
-    reason = _over_cap(row, options)
+    reason = over_cap(row.input_tokens, row.output_tokens, options)
     if reason is None:
         return row
     if options.cap_mode == "drop":
@@ -175,29 +164,4 @@ def _cap(
     hash_ids = row.hash_ids
     if hash_ids is not None and block_size is not None:
         hash_ids = hash_ids[: math.ceil(input_tokens / block_size)]
-    return TraceRow(row.arrival_ns, input_tokens, output_tokens, hash_ids)
-
-
-def _over_cap(row: TraceRow, options: ScheduleOptions) -> str | None:
-    if row.input_tokens > (options.max_input_tokens or math.inf):
-        return "over_max_input_tokens"
-    if row.output_tokens > (options.max_output_tokens or math.inf):
-        return "over_max_output_tokens"
-    if row.input_tokens + row.output_tokens > (options.max_model_len or math.inf):
-        return "over_max_model_len"
-    return None
-
-
-def ideal_hit_rate(requests: list[ScheduledRequest], block_size: int | None) -> float | None:
-    """Share of prompt tokens that a prefix cache of no limit would find: leading blocks seen in an earlier
-    request. The last token of a prompt is always computed. None for a load without hash ids."""
-    if block_size is None:
-        return None
-    seen: set[tuple[int, int]] = set()
-    hits = 0
-    for request in requests:
-        blocks = [(request.copy, block_id) for block_id in request.hash_ids or ()]
-        shared = next((place for place, block in enumerate(blocks) if block not in seen), len(blocks))
-        hits += min(shared * block_size, request.input_tokens - 1)
-        seen.update(blocks)
-    return hits / sum(request.input_tokens for request in requests)
+    return replace(row, input_tokens=input_tokens, output_tokens=output_tokens, hash_ids=hash_ids)

@@ -1,0 +1,111 @@
+"""`octavo replay TRACE`: send recorded traffic."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loadgen.cli import arguments as shared
+from loadgen.cli import exit_codes
+from loadgen.cli.conclude import conclude, guarded
+from loadgen.cli.values import number_from_0, positive_float, positive_int
+from loadgen.run.launch import Load, run_load
+from loadgen.schedule.from_trace import build_schedule
+from loadgen.schedule.options import ScheduleOptions
+from loadgen.traces import Trace, read_trace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Send a recorded trace to a server at its recorded times and measure the answers."
+    parser.epilog = exit_codes.EPILOG
+    parser.add_argument(
+        "trace", metavar="TRACE", help="Mooncake, Azure, BurstGPT, Bailian, ServeGen or session trace"
+    )
+    shared.add_server_arguments(parser)
+    _add_trace_arguments(parser.add_argument_group("what of the trace to send"))
+    shared.add_cap_arguments(parser)
+    shared.add_run_arguments(parser)
+    shared.add_prompt_arguments(parser)
+    shared.add_output_arguments(parser)
+
+
+def _add_trace_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--start", type=number_from_0, default=0.0, metavar="S", help="skip so much of the trace"
+    )
+    group.add_argument("--duration", type=positive_float, metavar="S", help="of trace time (default: all)")
+    group.add_argument("--limit", type=positive_int, metavar="N", help="requests at most")
+    group.add_argument(
+        "--time-scale", type=positive_float, default=1.0, metavar="X",
+        help="multiply arrival times; 0.5 replays twice as fast (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--rate-scale", type=positive_float, default=1.0, metavar="X",
+        help="thin (below 1) or superpose (above 1) at the same speed (default: 1)",
+    )  # fmt: skip
+    group.add_argument("--laps", type=positive_int, default=1, metavar="N", help="play the window N times")
+    group.add_argument("--input-scale", type=positive_float, default=1.0, metavar="X", help="of prompts")
+    group.add_argument("--output-scale", type=positive_float, default=1.0, metavar="X", help="of outputs")
+    group.add_argument(
+        "--dejitter", action="store_true", help="spread equal stamps of a quantised trace (default: as is)"
+    )
+    group.add_argument(
+        "--session-rate", type=positive_float, metavar="R", help="Poisson arrivals of sessions, per second"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay a trace. Returns the exit code that the epilog of the parser tells."""
+
+    def main() -> int:
+        trace = read_trace(
+            arguments.trace, start_s=arguments.start, duration_s=arguments.duration, seed=arguments.seed
+        )
+        for note in trace.notes:
+            print(f"note: {note}")
+        load = trace_load(trace, schedule_options(arguments))
+        return conclude(run_load(load, shared.run_options(arguments), arguments.output), arguments)
+
+    return guarded("replay", arguments.base_url, main)
+
+
+def trace_load(trace: Trace, options: ScheduleOptions) -> Load:
+    def schedule(max_model_len: int | None) -> Any:
+        limit = options.max_model_len or max_model_len
+        return build_schedule(trace, replace(options, max_model_len=limit))
+
+    description = {
+        "kind": "replay",
+        "name": Path(trace.path).name,
+        "path": trace.path,
+        "sha256": _sha256(Path(trace.path)),
+        "format": trace.format,
+        "block_size": trace.block_size,
+        "rows_read": trace.rows_read,
+        "notes": trace.notes,
+        "options": {name: getattr(options, name) for name in ScheduleOptions.__slots__},
+    }
+    return Load(trace, schedule, description)
+
+
+def schedule_options(arguments: argparse.Namespace) -> ScheduleOptions:
+    return replace(
+        shared.cap_options(arguments),
+        time_scale=arguments.time_scale,
+        rate_scale=arguments.rate_scale,
+        start_s=arguments.start,
+        duration_s=arguments.duration,
+        limit=arguments.limit,
+        laps=arguments.laps,
+        input_scale=arguments.input_scale,
+        output_scale=arguments.output_scale,
+        dejitter=arguments.dejitter,
+        session_rate=arguments.session_rate,
+    )
+
+
+def _sha256(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

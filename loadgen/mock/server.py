@@ -1,0 +1,154 @@
+"""An OpenAI-like streaming server that knows the truth, to test load generators with.
+
+It answers /v1/models, /v1/completions and /v1/chat/completions from a script of times and misbehaviours, on
+raw sockets, and records what it received and when. `python -m loadgen.mock` serves until interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import orjson
+
+from loadgen.mock.reply import Reply
+from loadgen.mock.script import Script, Truth
+
+
+@dataclass(slots=True)
+class MockServer:
+    """`with MockServer(script) as server:` serves in a thread, on a free port of the loopback."""
+
+    script: Script = field(default_factory=Script)
+    port: int = 0
+    truths: list[Truth] = field(default_factory=list)
+    in_flight: int = 0
+    max_in_flight: int = 0
+    connections: int = 0
+    queue: deque[Callable[[], None]] = field(default_factory=deque)
+    _loop: asyncio.AbstractEventLoop | None = None
+    _thread: threading.Thread | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> MockServer:
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
+        self._thread.start()
+        ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._loop is not None and self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _serve(self, ready: threading.Event) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self.listen())
+        self._loop.call_soon(ready.set)
+        self._loop.run_forever()
+
+    async def listen(self) -> None:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Connection(self), "127.0.0.1", self.port, backlog=4096
+        )
+        self.port = server.sockets[0].getsockname()[1]
+
+    def metrics(self) -> bytes:
+        """A few figures under the names that vLLM gives them."""
+        tokens = sum(len(truth.token_times_ns) for truth in self.truths)
+        return (
+            f'vllm:num_requests_running{{model_name="mock"}} {self.in_flight}\n'
+            f'vllm:num_requests_waiting{{model_name="mock"}} {len(self.queue)}\n'
+            f'vllm:generation_tokens_total{{model_name="mock"}} {tokens}\n'
+        ).encode()
+
+    def begin(self, start: Callable[[], None]) -> None:
+        """Run `start` once there is capacity."""
+        if self.script.capacity is not None and self.in_flight >= self.script.capacity:
+            self.queue.append(start)
+            return
+        self.in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+        start()
+
+    def end(self) -> None:
+        self.in_flight -= 1
+        if self.queue:
+            self.begin(self.queue.popleft())
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, server: MockServer) -> None:
+        self._server = server
+        self._data = b""
+        self._used = False
+        self._reply: Reply | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._server.connections += 1
+        if self._server.script.slow_read_s:
+            self._transport.pause_reading()
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._server.script.slow_read_s, self._transport.resume_reading)
+
+    def data_received(self, data: bytes) -> None:
+        now_ns = time.monotonic_ns()
+        self._data += data
+        head, blank, rest = self._data.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        request_line, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", 0))
+        if len(rest) < length:
+            return
+        self._data = rest[length:]
+        self._answer(request_line.split(" ")[1], headers, rest[:length], now_ns)
+
+    def _answer(self, path: str, headers: dict[str, str], body: bytes, now_ns: int) -> None:
+        server, script = self._server, self._server.script
+        if script.close_on_reuse and self._used:
+            self._transport.close()
+            return
+        self._used = True
+        if path == "/v1/models":
+            card = {"id": "mock", "object": "model", "max_model_len": script.max_model_len}
+            self._send(200, orjson.dumps({"object": "list", "data": [card]}))
+            return
+        if path == "/metrics":
+            self._send(200 if script.metrics else 404, server.metrics())
+            return
+        truth = Truth(orjson.loads(body), headers, now_ns)
+        server.truths.append(truth)
+        behaviour = script.behaviour if len(server.truths) % script.misbehave_every == 0 else "ok"
+        if behaviour in ("429", "500"):
+            wait = script.retry_after_s
+            extra = "" if wait is None else f"Retry-After: {wait}\r\n"
+            error = {"message": "as scripted", "type": "server_error"}
+            self._send(int(behaviour), orjson.dumps({"error": error}), extra)
+        elif behaviour == "not_http":
+            self._transport.write(b"hello\r\n\r\n")
+        else:
+            self._reply = Reply(
+                script, self._transport, truth, chat="chat" in path, behaviour=behaviour, on_end=server.end
+            )
+            server.begin(self._reply.start)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._reply is not None:
+            self._reply.end()
+
+    def _send(self, status: int, body: bytes, extra: str = "") -> None:
+        head = f"HTTP/1.1 {status} Scripted\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+        self._transport.write(head.encode() + body)

@@ -1,0 +1,36 @@
+"""The summary as Markdown, for an issue or a pull request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadgen.report.text import COLUMNS, LATENCIES, number
+
+
+def render_markdown(summary: dict[str, Any]) -> str:
+    run, load, requests = summary["run"], summary["load"], summary["requests"]
+    failures = ", ".join(f"{count} x {kind}" for kind, count in requests["failures"].items()) or "none"
+    rows = [
+        ("verdict", summary["verdict"]["status"]),
+        *(("because", cause) for cause in summary["verdict"]["causes"]),
+        ("server", f"{run['model']} at {run['base_url']}"),
+        ("load", f"{run['load']['name']}, seed {run['seed']}, {run['workers']} worker(s)"),
+        ("rate", f"{number(load['offered_rate_rps'])} of {number(load['intended_rate_rps'])} req/s"),
+        (
+            "lag p50, p99, max",
+            ", ".join(number(load["lag_ms"][key]) for key in ("p50", "p99", "max")) + " ms",
+        ),
+        ("requests", f"{requests['sent']} sent, {requests['succeeded']} succeeded; failures: {failures}"),
+        ("output", f"{number(summary['tokens']['output_per_s'])} tokens/s"),
+    ]
+    if (goodput := summary["goodput"]) is not None:
+        low, high = goodput["attainment_95"]
+        rows.append(("objective met", f"{goodput['attainment']:.1%} ({low:.1%} to {high:.1%})"))
+    lines = [f"## {run['load']['name']}: {run['started_at']}", "", "| | |", "| --- | --- |"]
+    lines += [f"| {name} | {value} |" for name, value in rows]
+    lines += ["", f"| ms | {' | '.join(COLUMNS)} | n |", "| --- " + "| ---: " * (len(COLUMNS) + 1) + "|"]
+    for key, title in LATENCIES.items():
+        row = summary["latency_ms"][key]
+        cells = " | ".join(number(row[name]) for name in (*COLUMNS, "n"))
+        lines.append(f"| {title} | {cells} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,71 @@
+"""What the server says of itself: /metrics, read once a second onto the time axis of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+
+from loadgen.client import ConnectionPool, Server
+from loadgen.record import files
+
+INTERVAL_S = 1.0
+TIMEOUT_S = 5.0
+
+# Our name -> how the names end that vLLM, Octavo and others give it. Values of several labels are summed.
+NAMES = {
+    "running": "num_requests_running",
+    "waiting": "num_requests_waiting",
+    "kv_usage": "(?:gpu_|kv_)cache_usage_perc",
+    "preemptions": "num_preemptions(?:_total)?",
+    "prefix_hits": "prefix_cache_hits(?:_total)?",
+    "prefix_queries": "prefix_cache_queries(?:_total)?",
+    "prompt_tokens": "prompt_tokens_total",
+    "generation_tokens": "generation_tokens_total",
+    "ttft_sum_s": "time_to_first_token_seconds_sum",
+    "ttft_count": "time_to_first_token_seconds_count",
+}
+NUMBER = rb"[-+0-9.eE]+"
+PATTERNS = {
+    name: re.compile(rb"^(?:[\w:]+[:_])?" + pattern.encode() + rb"(?:\{[^\n]*\})? (" + NUMBER + rb")", re.M)
+    for name, pattern in NAMES.items()
+}
+
+
+def read_metrics(body: bytes) -> dict[str, float]:
+    """The figures of a Prometheus text that we know."""
+    found = {name: pattern.findall(body) for name, pattern in PATTERNS.items()}
+    return {name: sum(map(float, values)) for name, values in found.items() if values}
+
+
+@contextlib.asynccontextmanager
+async def scraping(
+    pool: ConnectionPool, server: Server, directory: Path, start_ns: int
+) -> AsyncIterator[None]:
+    """Scrape into the run's `server.jsonl` until left. Ends quietly if the server has no /metrics."""
+    task = asyncio.create_task(_scrape(pool, server, directory / files.SERVER, start_ns))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _scrape(pool: ConnectionPool, server: Server, path: Path, start_ns: int) -> None:
+    payload = server.request("GET", "/metrics")
+    tick = 0
+    with open(path, "wb", buffering=0) as file:
+        while True:
+            exchange = await pool.fetch(payload, TIMEOUT_S)
+            figures = read_metrics(exchange.body()) if exchange.response.status == 200 else {}
+            if not figures:
+                return
+            file.write(orjson.dumps({"t_ns": exchange.end_ns - start_ns, **figures}) + b"\n")
+            tick += 1
+            await asyncio.sleep(max(0.0, (start_ns - time.monotonic_ns()) / 1e9 + tick * INTERVAL_S))
