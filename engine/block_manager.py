@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from hashlib import blake2b
 
 import numpy as np
 
 DIGEST_SIZE = 32
+
+_SNAPSHOT_SLICE = 1024  # blocks; well under a tenth of a millisecond
+
+
+class BlockState(IntEnum):
+    EMPTY = 0
+    CACHED = 1
+    """And free."""
+    USED = 2
 
 
 def hash_blocks(
@@ -58,6 +68,25 @@ class BlockManager:
     def usage(self) -> float:
         """Share of the blocks in use, 0..1."""
         return self.num_used / self.num_blocks
+
+    def states(self) -> np.ndarray:
+        """The `BlockState` of each block, uint8 [num_blocks].
+
+        For any thread: neither list ever changes its length, so the worst that a step under way does is that
+        some blocks are seen as they were a moment ago. Read in slices, between which the engine thread can
+        have the interpreter.
+        """
+        return np.concatenate(
+            [
+                self._states(slice(start, start + _SNAPSHOT_SLICE))
+                for start in range(0, self.num_blocks, _SNAPSHOT_SLICE)
+            ]
+        )
+
+    def _states(self, blocks: slice) -> np.ndarray:
+        is_used = np.frombuffer(bytes(map(bool, self.ref_counts[blocks])), np.uint8)
+        has_hash = np.frombuffer(bytes(map(bool, self._hash_of_block[blocks])), np.uint8)
+        return np.where(is_used, BlockState.USED, has_hash * BlockState.CACHED).astype(np.uint8)
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens."""

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+import numpy as np
+
 from engine.config import EngineConfig
 from engine.handle import (
     EngineHealth,
@@ -127,6 +129,9 @@ class Engine:
             num_blocks=blocks.num_blocks,
             num_blocks_used=blocks.num_used,
         )
+
+    def block_states(self) -> np.ndarray:
+        return self._scheduler.block_manager.states()
 
     def health(self) -> EngineHealth:
         if self._death is not None:

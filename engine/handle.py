@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from engine.request import FinishReason, Request, StepOutput
 
 if TYPE_CHECKING:
@@ -96,6 +98,10 @@ class EngineHandle(Protocol):
         ...
 
     def stats(self) -> EngineStats: ...
+
+    def block_states(self) -> np.ndarray:
+        """The `engine.block_manager.BlockState` of each KV block, uint8 [num_blocks]."""
+        ...
 
     def health(self) -> EngineHealth: ...
 

@@ -16,6 +16,7 @@ from server.auth import AuthMiddleware
 from server.config import ServerConfig
 from server.delivery import Delivery
 from server.errors import install_error_handlers
+from server.live import LiveHistory
 from server.middleware import InternalErrorMiddleware, RequestContextMiddleware
 from server.openapi import install_openapi
 from server.routes.admin import add_admin_routes
@@ -26,6 +27,7 @@ from server.routes.embeddings import add_embeddings_route
 from server.routes.health import add_health_routes, add_load_route, add_version_route
 from server.routes.metrics import add_metrics_route
 from server.routes.models import add_model_routes
+from server.routes.pages import add_page_routes
 from server.routes.responses import add_responses_route
 from server.routes.tokenize import add_token_routes
 from server.state import ServerState
@@ -40,11 +42,14 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
     The engine is used, never started or stopped. `app.state.server` is the `ServerState`.
     """
     state = ServerState(engine, text, config)
+    live = LiveHistory(engine)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         state.start(Delivery(engine, asyncio.get_running_loop()))
+        sampling = asyncio.create_task(live.keep())
         yield
+        sampling.cancel()
         state.executor.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
@@ -59,11 +64,11 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
     app.state.server = state
     install_openapi(app)
     install_error_handlers(app)
-    _wrap(app, state, _add_routes(app, state))
+    _wrap(app, state, _add_routes(app, state, live))
     return app
 
 
-def _add_routes(app: FastAPI, state: ServerState) -> set[Callable[..., Any]]:
+def _add_routes(app: FastAPI, state: ServerState, live: LiveHistory) -> set[Callable[..., Any]]:
     """Returns the endpoints that need no key.
 
     Routes are added to the app itself, not through routers, so that `AuthMiddleware` sees every endpoint.
@@ -82,9 +87,11 @@ def _add_routes(app: FastAPI, state: ServerState) -> set[Callable[..., Any]]:
     if config.public_metrics:
         open_endpoints |= {get_version, get_metrics}
     if config.enable_debug_routes:
-        add_debug_routes(app, state.engine)
+        add_debug_routes(app, state.engine, live)
     if config.enable_admin_routes:
         add_admin_routes(app, state)
+    if config.pages:
+        open_endpoints |= add_page_routes(app)
     return open_endpoints
 
 

@@ -31,12 +31,13 @@ class ServerConfig:
     )
     event_loop: Literal["asyncio", "uvloop"] = flag("asyncio", "event loop", "http", ("asyncio", "uvloop"))
     disable_docs: bool = flag(False, "no /docs and /openapi.json", "http")
+    pages: bool = flag(True, "serve a chat page at / and a live page at /dashboard", "http")
 
     api_key: tuple[str, ...] = flag(
         (), "accepted key, else the one in $OCTAVO_API_KEY; without any all are let in", "access"
     )
     public_metrics: bool = flag(False, "serve /metrics and /version without a key", "access")
-    enable_debug_routes: bool = flag(True, "serve /debug/requests, behind the key", "access")
+    enable_debug_routes: bool = flag(True, "serve /debug/requests and /debug/live, behind the key", "access")
 
     enable_admin_routes: bool = flag(
         False, "serve /reset_prefix_cache and /abort_request, behind the key", "access"

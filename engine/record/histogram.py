@@ -39,6 +39,24 @@ TOKEN_COUNTS = tuple(float(2**i) for i in range(18))  # 1 .. 131072
 SEQUENCE_COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
+def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float | None:
+    """The q-quantile (0..1) of what was counted, None if that is nothing.
+
+    `counts` has a last entry for what is above all bounds. Values are taken to be spread evenly within a
+    bucket, and to be at the last bound above it, as Prometheus' `histogram_quantile` does.
+    """
+    rank = q * sum(counts)
+    below = 0
+    for i, count in enumerate(counts):
+        if count and below + count >= rank:
+            if i == len(bounds):
+                return bounds[-1]
+            lower = bounds[i - 1] if i else 0.0
+            return lower + (bounds[i] - lower) * (rank - below) / count
+        below += count
+    return None
+
+
 class Histogram:
     """Counts per bucket: bucket i holds bounds[i-1] < value <= bounds[i], the last one all that is above."""
 

@@ -1,4 +1,4 @@
-"""GET /debug/requests: what became of the newest requests, and when."""
+"""GET /debug/requests: what became of the newest requests, and when; GET /debug/live: what goes on now."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from engine.handle import EngineHandle
 from engine.record import RequestRecord
 from engine.record.perfetto import chrome_trace
 from server.errors import APIError
+from server.live import LiveHistory
 
 MAX_LISTED = 512
 
 
-def add_debug_routes(app: FastAPI, engine: EngineHandle) -> None:
+def add_debug_routes(app: FastAPI, engine: EngineHandle, live: LiveHistory) -> None:
     @app.get("/debug/requests", tags=["operations"])
     async def list_requests(limit: int = Query(20, ge=1, le=MAX_LISTED)) -> Response:
         """The newest requests, the newest first, without their tokens' times."""
@@ -31,6 +32,11 @@ def add_debug_routes(app: FastAPI, engine: EngineHandle) -> None:
             message = f"no request {request_id!r} among the newest; /debug/requests lists them"
             raise APIError(404, message, code="request_not_found", param="request_id")
         return _json(asdict(record) if format == "json" else chrome_trace([record]))
+
+    @app.get("/debug/live", tags=["operations"])
+    def show_live() -> Response:  # no coroutine: a large pool is looked through beside the event loop
+        """The live page's data: queues, KV blocks, newest requests, the last minutes' speed and latencies."""
+        return _json(live.snapshot())
 
 
 def _summary(record: RequestRecord) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.block_manager import DIGEST_SIZE, BlockManager, hash_blocks
+from engine.block_manager import DIGEST_SIZE, BlockManager, BlockState, hash_blocks
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=40)
 
@@ -68,6 +68,18 @@ def test_the_beginning_of_a_prefix_outlives_its_end() -> None:
     assert blocks.match(hashes) == table
     assert blocks.allocate() == table[2]
     assert blocks.match(hashes) == table[:2]
+
+
+def test_states_of_a_pool_of_several_slices() -> None:
+    blocks = BlockManager(2500, 1)
+    tables = [[blocks.allocate() for _ in range(700)] for _ in range(3)]
+    for block in tables[1]:
+        blocks.publish(block, block.to_bytes(4))
+    blocks.free(tables[0])
+    blocks.free(tables[1])
+    expected = np.full(2500, BlockState.EMPTY)
+    expected[tables[1]], expected[tables[2]] = BlockState.CACHED, BlockState.USED
+    assert (blocks.states() == expected).all()
 
 
 class BlockManagerMachine(RuleBasedStateMachine):
@@ -157,6 +169,12 @@ class BlockManagerMachine(RuleBasedStateMachine):
         assert self.blocks.num_free == len(self.unused)
         assert self.blocks.num_used == len(set(references))
         assert self.blocks.usage == len(set(references)) / self.blocks.num_blocks
+        states = [BlockState.EMPTY] * self.blocks.num_blocks
+        for block in self.cached.values():
+            states[block] = BlockState.CACHED
+        for block in references:
+            states[block] = BlockState.USED
+        assert self.blocks.states().tolist() == states
 
 
 TestBlockManagerMachine = BlockManagerMachine.TestCase

@@ -16,7 +16,7 @@ from tests.support.byte_text import byte_text_bundle
 from tests.support.fake_engine import FakeEngine
 
 KEYS = ("first-key", "second-k\u00e9y")
-OPEN = {"/health", "/ping"}
+OPEN = {"/health", "/ping", "/", "/dashboard", "/pages/p"}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def routes_of(app: Any) -> list[tuple[str, str]]:
     found = []
     for route in app.routes:
         assert isinstance(route, Route), "the middleware must see every endpoint"
-        path = route.path.replace("{model_id:path}", "m").replace("{request_id}", "r")
+        path = route.path.replace("{model_id:path}", "m").replace("{request_id}", "r").replace("{name}", "p")
         found.extend((method, path) for method in sorted(route.methods or {"GET"}))
     return found
 

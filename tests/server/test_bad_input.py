@@ -296,8 +296,9 @@ def test_token_routes(served: Any, path: str, body: Any, code: str, param: str) 
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [
-    ("GET", COMPLETIONS, 405), ("DELETE", "/v1/models", 405), ("POST", "/v1/nope", 404), ("GET", "/", 404),
-    ("POST", COMPLETIONS + "/", 404), ("GET", "/V1/models", 404), ("GET", "//v1/models", 404),
+    ("GET", COMPLETIONS, 405), ("DELETE", "/v1/models", 405), ("POST", "/v1/nope", 404),
+    ("GET", "/nope", 404), ("POST", COMPLETIONS + "/", 404), ("GET", "/V1/models", 404),
+    ("GET", "//v1/models", 404),
 ])  # fmt: skip
 def test_wrong_paths_and_methods(served: Any, method: str, path: str, status: int) -> None:
     answer = served.http.request(method, path)

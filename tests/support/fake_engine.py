@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from engine.block_manager import BlockState
 from engine.config import EngineConfig
 from engine.handle import (
     EngineHealth,
@@ -114,6 +117,13 @@ class FakeEngine:
     def stats(self) -> EngineStats:
         running = len(self._sequences)
         return EngineStats(running, 0, running / 100, 100, running)
+
+    def block_states(self) -> np.ndarray:
+        """A block for each sequence, behind as many cached ones."""
+        running = len(self._sequences)
+        states = np.full(100, BlockState.EMPTY, np.uint8)
+        states[:running], states[running : 2 * running] = BlockState.CACHED, BlockState.USED
+        return states
 
     def health(self) -> EngineHealth:
         return self._health

@@ -1,0 +1,1 @@
+"""The chat page and the live page: static files that browsers load, served by `server.routes.pages`."""
