@@ -83,6 +83,8 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
     }[setting.value_type]
     if name in ("root_path", "metrics_prefix"):
         value = st.just({"root_path": "/p", "metrics_prefix": "vllm"}[name])
+    if name == "ssl_keyfile":  # needs a certificate
+        value = st.nothing()
     if name == "tensor_parallel_size":
         value = st.just(1)
     if setting.is_tuple:
