@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from loadgen.sse import split_events
+from loadgen.client.sse import split_events
 from tests.support.browser import Witness, chromium, tab_stops
 from tests.support.byte_text import byte_tokenizer
 
