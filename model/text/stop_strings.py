@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def growing_start(text: str, strings: Sequence[str]) -> int:
+    """Where the longest end of `text` starts that begins, but does not complete, one of `strings`."""
+    longest_prefix = max(map(len, strings)) - 1
+    for start in range(max(0, len(text) - longest_prefix), len(text)):
+        end = text[start:]
+        if any(len(string) > len(end) and string.startswith(end) for string in strings):
+            return start
+    return len(text)
+
+
 class StopStringMatcher:
     """Looks for stop strings in a growing text. A sequence without any needs no matcher.
 
@@ -18,7 +28,6 @@ class StopStringMatcher:
         "_first_characters",
         "_held",
         "_include_in_output",
-        "_longest_prefix",
         "_stops",
         "_unsearched",
     )
@@ -29,7 +38,6 @@ class StopStringMatcher:
         self._stops = tuple(stops)
         self._include_in_output = include_in_output
         self._first_characters = frozenset(stop[0] for stop in stops)
-        self._longest_prefix = max(map(len, stops), default=1) - 1
         self._held = ""
         self._unsearched = 0  # characters of `_held` that no match may end in
 
@@ -42,7 +50,7 @@ class StopStringMatcher:
         if not self._held and self._first_characters.isdisjoint(text):
             return text, None  # most pushes: nothing here begins a stop string
         buffer = self._held + text
-        growing = self._growing_start(buffer)
+        growing = growing_start(buffer, self._stops)
         if search:
             start, stop = self._find(buffer)
             if stop is not None and start <= growing:
@@ -71,12 +79,3 @@ class StopStringMatcher:
             if 0 <= start < best_start:
                 best_start, best_stop = start, stop
         return best_start, best_stop
-
-    def _growing_start(self, buffer: str) -> int:
-        """Where the longest end of `buffer` starts that begins, but does not complete, a stop string."""
-        for start in range(max(0, len(buffer) - self._longest_prefix), len(buffer)):
-            if buffer[start] in self._first_characters:
-                end = buffer[start:]
-                if any(len(stop) > len(end) and stop.startswith(end) for stop in self._stops):
-                    return start
-        return len(buffer)

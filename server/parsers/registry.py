@@ -1,0 +1,22 @@
+"""Parsers by the names that other servers gave them."""
+
+from __future__ import annotations
+
+from server.parsers.hermes import HermesParser
+from server.parsers.llama3_json import Llama3JsonParser
+from server.parsers.mistral import MistralParser
+from server.parsers.qwen3_coder import Qwen3CoderParser
+from server.parsers.reasoning import ReasoningFormat
+from server.parsers.tool_parser import ToolParser
+
+TOOL_PARSERS: dict[str, type[ToolParser]] = {
+    "hermes": HermesParser,
+    "llama3_json": Llama3JsonParser,
+    "mistral": MistralParser,
+    "qwen3_coder": Qwen3CoderParser,
+}
+
+REASONING_FORMATS: dict[str, ReasoningFormat] = {
+    "deepseek_r1": ReasoningFormat(),
+    "qwen3": ReasoningFormat(can_be_disabled=True),
+}

@@ -1,0 +1,43 @@
+"""Finds tags in a text that comes in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model.text.stop_strings import growing_start
+
+
+class TextUntil:
+    """Passes text on until a tag comes, holding back what may be the beginning of one. Reusable after a find.
+
+    With `drops_space`, white space in front of a tag is dropped, and so held back while a tag may follow.
+    """
+
+    def __init__(self, tags: Sequence[str], *, drops_space: bool = False) -> None:
+        self._tags = tags
+        self._drops_space = drops_space
+        self._held = ""
+
+    def push(self, text: str, start: int = 0) -> tuple[str, str | None, int]:
+        """(Text that comes before any tag, the tag that was found, the index in `text` that follows it).
+
+        Of several tags the one that starts first is found. Without a find the index is the end of `text`.
+        """
+        buffer = self._held + text[start:]
+        found = [(at, tag) for tag in self._tags if (at := buffer.find(tag)) >= 0]
+        if not found:
+            end = growing_start(buffer, self._tags)
+            if self._drops_space:
+                end = len(buffer[:end].rstrip())
+            self._held = buffer[end:]
+            return buffer[:end], None, len(text)
+        at, tag = min(found)
+        before = buffer[:at]
+        self._held = ""
+        after = len(text) - (len(buffer) - at - len(tag))
+        return before.rstrip() if self._drops_space else before, tag, after
+
+    def flush(self) -> str:
+        """The text ends here: what was held back."""
+        text, self._held = self._held, ""
+        return text
