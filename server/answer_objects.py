@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from model.text.tokenizer import Tokenizer
+from server.chat_message import parsed_message, plain_message
 from server.choice import Choice
 from server.generation import Generation
 from server.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
+from server.parsed_choice import ParsedChoice
 
 
 def answer_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def _chat_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -
     logprobs = chat_logprobs(generation, choice, tokens, tokenizer) if generation.logprobs else None
     result = {
         "index": choice.index,
-        "message": {"role": "assistant", "content": choice.take_text(), "refusal": None},
+        "message": _message(generation, choice),
         "logprobs": logprobs,
         "finish_reason": choice.finish_reason,
         "stop_reason": choice.stop_reason,
@@ -45,6 +47,12 @@ def _chat_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -
     if generation.return_token_ids:
         result["token_ids"] = [token.token_id for token in tokens]
     return result
+
+
+def _message(generation: Generation, choice: Choice) -> dict[str, Any]:
+    if isinstance(choice, ParsedChoice):
+        return parsed_message(choice.take_events(), generation.reasoning_fields)
+    return plain_message(choice.take_text())
 
 
 def _completion_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class Choice:
         self.text = text
         self.eos_token_ids = frozenset() if params.ignore_eos else eos_token_ids
         self.keep_tokens = keep_tokens
-        self.finish_reason: FinishReason | None = None
+        self.finish_reason: str | None = None  # as the API spells it
+        self.num_reasoning_tokens = 0
         self.stop_reason: str | int | None = None
         self._texts: list[str] = []
         self._tokens: list[GeneratedToken] = []

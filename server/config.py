@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import ConfigError, flag
+from server.parsers.registry import REASONING_FORMATS, TOOL_PARSERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,16 @@ class ServerConfig:
 
     served_model_name: tuple[str, ...] = flag((), "name of the model in the API; the first is shown", "api")
     chat_template: str | None = flag(None, "Jinja file or text instead of the model's chat template", "api")
+    trust_request_chat_template: bool = flag(
+        False, "let requests bring a chat_template; it runs in a sandbox, but may take long", "api"
+    )
+    tool_call_parser: str | None = flag(
+        None, "how the model writes tool calls; lets it make them (tool_choice auto)", "api", (*TOOL_PARSERS,)
+    )
+    reasoning_parser: str | None = flag(
+        None, "how the model marks its reasoning, sent as reasoning_content", "api", (*REASONING_FORMATS,)
+    )
+    reasoning_alias: bool = flag(False, "send the reasoning also as `reasoning`, vLLM's newer name", "api")
     generation_config: Literal["auto", "none"] = flag(
         "none",
         "sampling defaults: the API's own, or auto: the model's generation_config.json",
@@ -85,6 +96,13 @@ class ServerConfig:
         self._require(
             "metrics_prefix", valid_prefix, "must be letters, digits and _, and not begin with a digit"
         )
+
+    @property
+    def reasoning_fields(self) -> tuple[str, ...]:
+        """Names under which an answer's reasoning is sent; none without a parser of it."""
+        if self.reasoning_parser is None:
+            return ()
+        return ("reasoning_content", "reasoning") if self.reasoning_alias else ("reasoning_content",)
 
     @staticmethod
     def _require(name: str, condition: bool, message: str) -> None:

@@ -46,6 +46,8 @@ class Generation:
     tokens_as_ids: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
+    is_parsed: bool = False  # the choices are `ParsedChoice`s
+    reasoning_fields: tuple[str, ...] = ()  # under which reasoning is sent; none without a reasoning parser
 
     def prompt_of(self, choice: Choice) -> Prompt:
         return self.prompts[choice.index // self.prompts[0].request.n]
@@ -53,11 +55,15 @@ class Generation:
     def usage(self) -> dict[str, Any]:
         """Prompts count once, however large n is; every generated token counts."""
         requests = [prompt.request for prompt in self.prompts]
-        return usage_object(
+        usage = usage_object(
             sum(len(request.prompt_token_ids) for request in requests),
             sum(choice.num_tokens for choice in self.choices),
             sum(request.record.num_cached_tokens for request in requests),
         )
+        if self.reasoning_fields:
+            num_reasoning = sum(choice.num_reasoning_tokens for choice in self.choices)
+            usage["completion_tokens_details"] = {"reasoning_tokens": num_reasoning}
+        return usage
 
 
 def usage_object(num_prompt_tokens: int, num_generated: int, num_cached: int) -> dict[str, Any]:

@@ -19,11 +19,14 @@ from server.chat_prompt import render_chat
 from server.choice import Choice
 from server.errors import APIError, invalid, unsupported
 from server.generation import Generation, Prompt
+from server.message_reading import MessageReading, message_reading
+from server.parsed_choice import ParsedChoice
 from server.protocol.chat import ChatRequest
 from server.protocol.common import GenerationBody
 from server.protocol.completions import CompletionRequest, parse_prompts
 from server.state import ServerState
 from server.tokenizing import check_token_ids, tokenize
+from server.tool_use import read_tool_use
 
 DEFAULT_COMPLETION_TOKENS = 16
 MAX_CHOICES = 2048
@@ -77,9 +80,14 @@ def prepare_chat(
     limits = _Limits(
         body.wanted_max_tokens, state.config.default_max_tokens, body.max_tokens_param, "messages"
     )
-    ids = render_chat(body, state)
-    builder = _Builder(body, state, arrived_ns, f"{id_prefix}{uuid.uuid4().hex}", n, limits)
-    builder.add(ids, num_logprobs, echoed=None)
+    tool_use = read_tool_use(body)
+    prompt = render_chat(body, state, tool_use.tools)
+    shows_reasoning = body.include_reasoning is not False
+    reading = message_reading(state.config, tool_use, prompt, shows_reasoning=shows_reasoning)
+    if reading is not None and reading.needs_special_tokens(state.text.tokenizer):
+        body = body.model_copy(update={"skip_special_tokens": False})
+    builder = _Builder(body, state, arrived_ns, f"{id_prefix}{uuid.uuid4().hex}", n, limits, reading)
+    builder.add(prompt.token_ids, num_logprobs, echoed=None)
     return builder.build("chat", model, logprobs=num_logprobs is not None, echo=False)
 
 
@@ -111,6 +119,7 @@ class _Builder:
         response_id: str,
         n: int,
         limits: _Limits,
+        reading: MessageReading | None = None,
     ) -> None:
         self.body = body
         self.state = state
@@ -118,6 +127,7 @@ class _Builder:
         self.response_id = response_id
         self.n = n
         self.limits = limits
+        self.reading = reading
         self.prompts: list[Prompt] = []
 
     def add(
@@ -157,25 +167,22 @@ class _Builder:
             tokens_as_ids=bool(self.body.return_tokens_as_token_ids),
             include_usage=self.body.include_usage,
             continuous_usage=self.body.continuous_usage,
+            is_parsed=self.reading is not None,
+            reasoning_fields=self.state.config.reasoning_fields if kind == "chat" else (),
         )
 
     def _choices(self, *, keep_tokens: bool) -> list[Choice]:
         tokenizer, eos_token_ids = self.state.text.tokenizer, self.state.engine.eos_token_ids
         choices: list[Choice] = []
         for prompt in self.prompts:
-            request, prompt_ids = prompt.request, prompt.token_ids
-            for sequence_id in request.sequence_ids:
-                text = open_text(tokenizer, prompt_ids, request.params)
-                choices.append(
-                    Choice(
-                        len(choices),
-                        sequence_id,
-                        request.params,
-                        eos_token_ids,
-                        text,
-                        keep_tokens=keep_tokens,
-                    )
-                )
+            params, prompt_ids = prompt.request.params, prompt.token_ids
+            for sequence_id in prompt.request.sequence_ids:
+                text = open_text(tokenizer, prompt_ids, params)
+                basics = (len(choices), sequence_id, params, eos_token_ids, text)
+                if self.reading is None:
+                    choices.append(Choice(*basics, keep_tokens=keep_tokens))
+                else:
+                    choices.append(ParsedChoice(*basics, self.reading, keep_tokens=keep_tokens))
         return choices
 
     def _params(

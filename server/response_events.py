@@ -63,7 +63,7 @@ class ResponseEvents:
     def _created(self) -> bytes:
         return self._event("response.created", response=self.response.running())
 
-    def _ends(self, reason: FinishReason) -> bytes:
+    def _ends(self, reason: str) -> bytes:
         text = "".join(self._texts)
         part = text_part(text, self._logprobs)
         status = "incomplete" if reason is FinishReason.LENGTH else "completed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -33,3 +34,19 @@ class CallCut(NamedTuple):
 
 
 Event = Content | Reasoning | CallStart | CallArguments | CallCut
+
+
+def merged(events: Iterable[Event]) -> list[Event]:
+    """The same in as few events as possible: neighbours of a kind become one."""
+    result: list[Event] = []
+    for event in events:
+        match event, result[-1:]:
+            case Content(text), [Content(before)]:
+                result[-1] = Content(before + text)
+            case Reasoning(text), [Reasoning(before)]:
+                result[-1] = Reasoning(before + text)
+            case CallArguments(text), [CallArguments(before)]:
+                result[-1] = CallArguments(before + text)
+            case _:
+                result.append(event)
+    return result

@@ -65,4 +65,5 @@ class TaggedCalls(ToolParser):
 
     def _flush(self) -> str:
         rest = self._gap + self._inside.flush() + self._outside.flush()
-        return "" if self._has_calls and not rest.strip() else rest
+        is_closing = self._has_calls and CLOSE.startswith(rest.strip())  # white space, or part of the tag
+        return "" if is_closing else rest

@@ -22,6 +22,10 @@ class ChatFields(GenerationBody):
     """What rendering a conversation takes; /tokenize shares it."""
 
     messages: list[Message] | None = Field(default=None, description="the conversation, oldest first")
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template: str | None = Field(default=None, description="needs --trust-request-chat-template")
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -45,6 +49,7 @@ class ChatRequest(ChatFields):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    include_reasoning: bool | None = Field(default=None, description="false leaves the reasoning out")
 
     @property
     def max_tokens_param(self) -> str:

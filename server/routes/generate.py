@@ -17,8 +17,8 @@ from server.body import read_body
 from server.collected_answer import CollectedAnswer
 from server.delivery import Answer
 from server.errors import invalid
-from server.frames import ChunkFormat
 from server.generation import Generation
+from server.message_frames import chunk_format
 from server.middleware import label_request
 from server.protocol.common import GenerationBody
 from server.state import ServerState
@@ -40,7 +40,7 @@ def choices_forms(prompt_param: str) -> AnswerForms[Any]:
     """Those of completions and chats."""
     return AnswerForms(
         lambda body, generation, tokenizer: answer_object(generation, tokenizer),
-        lambda body, generation, tokenizer: ChunkFormat(generation, tokenizer),
+        lambda body, generation, tokenizer: chunk_format(generation, tokenizer),
         prompt_param,
     )
 

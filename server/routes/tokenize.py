@@ -15,6 +15,7 @@ from server.protocol.tokenize import DetokenizeRequest, TokenizeRequest
 from server.routes.generate import json_response
 from server.state import ServerState
 from server.tokenizing import check_token_ids, tokenize
+from server.tool_use import read_tool_use
 
 
 def add_token_routes(app: FastAPI, state: ServerState) -> None:
@@ -39,7 +40,8 @@ def add_token_routes(app: FastAPI, state: ServerState) -> None:
 
 def _tokenize(body: TokenizeRequest, state: ServerState) -> dict[str, Any]:
     if body.messages is not None:
-        return _tokens_object(render_chat(body, state), body, state)
+        prompt = render_chat(body, state, read_tool_use(body).tools)
+        return _tokens_object(prompt.token_ids, body, state)
     add_special_tokens = body.add_special_tokens is not False
     if isinstance(body.prompt, str):
         ids = tokenize(state, body.prompt, "prompt", add_special_tokens=add_special_tokens)

@@ -111,14 +111,13 @@ FIELDS = [
     ("guided_choice", ["a"], UNSUPPORTED),
     ("guided_grammar", "a", UNSUPPORTED),
     ("tools", [{"type": "function", "function": {"name": "f"}}], UNSUPPORTED),
-    ("tools", [], UNSUPPORTED),
-    ("tool_choice", "auto", UNSUPPORTED),
     ("functions", [], UNSUPPORTED),
 ]
 
 COMPLETION_FIELDS = [
     ("suffix", "x", UNSUPPORTED),
     ("best_of", 2, UNSUPPORTED),
+    ("tool_choice", "auto", UNSUPPORTED),
     ("logprobs", -1, VALUE),
     ("logprobs", 21, VALUE),
     ("logprobs", 1.5, VALUE),
@@ -135,6 +134,8 @@ CHAT_FIELDS = [
     ("audio", {"voice": "x"}, UNSUPPORTED),
     ("echo", True, UNSUPPORTED),
     ("chat_template", "{{ 1 }}", UNSUPPORTED),
+    ("tools", [], VALUE),
+    ("tool_choice", "auto", VALUE),
     ("chat_template_kwargs", {"messages": []}, VALUE),
     ("chat_template_kwargs", {"self": 1}, VALUE),
     ("chat_template_kwargs", [], VALUE),
