@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from engine.config import EngineConfig
+import torch
+
+from engine.config import EngineConfig, SchedulerConfig
 from engine.engine import Engine
 from engine.limits import resolve_defaults, resolve_device
 from engine.parallel.build import build_parallel_runner
@@ -48,14 +50,24 @@ def build_engine(
     setup = RunnerSetup(config, source, model_config, dtype, all_eos)
     if config.tensor_parallel_size == 1:
         runner, limits = build_runner(setup, device, tell)
-        return Engine(config, model_config, Scheduler(limits, all_eos), runner, _recorder(config))
+        recorder = _recorder(config, limits, device, dtype)
+        return Engine(config, model_config, Scheduler(limits, all_eos), runner, recorder)
     parallel, limits = build_parallel_runner(setup, device, tell)
-    scheduler = Scheduler(limits, all_eos)
-    return Engine(config, model_config, scheduler, parallel, _recorder(config), parallel)
+    recorder = _recorder(config, limits, device, dtype)
+    return Engine(config, model_config, Scheduler(limits, all_eos), parallel, recorder, parallel)
 
 
-def _recorder(config: EngineConfig) -> Recorder:
+def _recorder(
+    config: EngineConfig, limits: SchedulerConfig, device: torch.device, dtype: torch.dtype
+) -> Recorder:
+    """The logs tell what was configured, what the scheduler got of it, and what it ran on."""
     settings: dict[str, Any] = asdict(config)
+    settings["limits"] = asdict(limits)
+    settings["machine"] = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "dtype": str(dtype).removeprefix("torch."),
+        "torch": torch.__version__,
+    }
     return Recorder(
         counters=EngineCounters(),
         recent=RecentRequests(),

@@ -9,6 +9,8 @@ from engine.record import EngineCounters, EventLog, RecentRequests, StepEntry, S
 from engine.request import FinishReason, Request
 from engine.sequence import Sequence
 
+_BLOCK_ID_BYTES = 6  # of a block's hash: an integer that any JSON reader keeps exactly
+
 
 @dataclass(slots=True)
 class Recorder:
@@ -24,6 +26,7 @@ class Recorder:
         record.max_tokens = request.params.max_tokens
         record.token_times_ns = [[] for _ in range(request.n)]
         record.finish_reasons = [None] * request.n
+        record.sequence_ids = list(request.sequence_ids)
         self.recent.add(record)
 
     def planned(self, plan: StepPlan) -> None:
@@ -51,6 +54,8 @@ class Recorder:
             record.finished_ns = now_ns
             self.counters.on_finished(record)
             if self.event_log is not None:
+                hashes = sequence.block_hashes if sequence.request.n == 1 else sequence.request.block_hashes
+                record.block_ids = [int.from_bytes(digest[:_BLOCK_ID_BYTES]) for digest in hashes]
                 self.event_log.write(record)
 
     def stepped(self, plan: StepPlan, num_generated: int) -> None:
