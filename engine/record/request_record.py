@@ -27,8 +27,8 @@ class RequestRecord:
     num_preemptions: int = 0
     max_tokens: int | None = None
     sequence_ids: list[int] = field(default_factory=list)  # as the step log names them
-    # One for each full block, in an event log only: equal ids mean equal tokens from the beginning to there. They
-    # cover the prompt, and for n=1 the output too, so prefix sharing can be simulated without the text.
+    # One for each full block, in an event log only: equal ids mean equal tokens from the beginning to there.
+    # They cover the prompt, and for n=1 the output too, so prefix sharing can be simulated without the text.
     block_ids: list[int] = field(default_factory=list)
 
     @property

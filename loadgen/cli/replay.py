@@ -25,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trace", metavar="TRACE", help="Mooncake, Azure, BurstGPT, Bailian, ServeGen or session trace"
     )
     shared.add_server_arguments(parser)
-    _add_trace_arguments(parser.add_argument_group("what of the trace to send"))
+    add_trace_arguments(parser.add_argument_group("what of the trace to send"))
     shared.add_cap_arguments(parser)
     shared.add_run_arguments(parser)
     shared.add_prompt_arguments(parser)
     shared.add_output_arguments(parser)
 
 
-def _add_trace_arguments(group: argparse._ArgumentGroup) -> None:
+def add_trace_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--start", type=number_from_0, default=0.0, metavar="S", help="skip so much of the trace"
     )

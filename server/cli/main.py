@@ -16,6 +16,8 @@ COMMANDS = {
     "replay": ("loadgen.cli.replay", "send a recorded trace to a server and measure it"),
     "load": ("loadgen.cli.load", "send random requests to a server and measure it"),
     "report": ("loadgen.cli.report", "show the figures and charts of a run from its record"),
+    "simulate": ("loadgen.simulator.cli", "predict what a trace would see, without a model"),
+    "calibrate": ("loadgen.simulator.calibrate", "learn a server's step times for simulate"),
     "bench": ("engine.bench", "measure offline generation, without a server"),
     "trace": ("server.cli.trace", "turn event and step logs into a Chrome trace for Perfetto"),
 }
@@ -45,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _top_parser() -> argparse.ArgumentParser:
-    lines = [f"  {name:8} {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines = [f"  {name:9} {summary}" for name, (_, summary) in COMMANDS.items()]
     parser = argparse.ArgumentParser(
         prog="octavo",
         description="Octavo, an online serving daemon for large language models",

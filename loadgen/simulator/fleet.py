@@ -1,0 +1,135 @@
+"""Replicas behind a router, in one virtual time: arrivals and turns happen in their order."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.plan import Committed
+from engine.record import RequestRecord
+from loadgen.schedule import ScheduledRequest
+from loadgen.simulator.admission import Admission, admit_all
+from loadgen.simulator.profile import Profile
+from loadgen.simulator.replica import NEVER, Replica
+from loadgen.simulator.routing import Router
+from loadgen.simulator.workload import RequestMaker
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one request. The times in the record are the engine's, from the start of the run."""
+
+    scheduled: ScheduledRequest
+    due_ns: int
+    replica: int
+    record: RequestRecord
+    refused: str | None = None  # why no replica took it
+
+
+class Fleet:
+    """`run` sends a load to equal replicas; each outcome is told as its request ends.
+
+    The router learns of an answer when the step that ended it is settled, so it may be a step ahead of time.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        num_replicas: int,
+        router: Router,
+        on_outcome: Callable[[Outcome], None],
+        *,
+        trace_block_size: int | None = None,
+        admission: Admission = admit_all,
+    ) -> None:
+        self.replicas = [Replica(profile, self._take) for _ in range(num_replicas)]
+        self._max_model_len = profile.limits.max_model_len
+        self._costs = profile.front_end
+        self._router = router
+        self._admission = admission
+        self._on_outcome = on_outcome
+        self._maker = RequestMaker(profile.limits.block_size, trace_block_size)
+        self._loads = [0] * num_replicas  # unanswered requests
+        self._open: dict[str, Outcome] = {}  # by request id
+        self._arrivals: list[tuple[int, int, ScheduledRequest]] = []  # a heap of (due, index, request)
+        self._turns: list[tuple[int, int]] = []  # a heap of (when, replica)
+        self._followers: defaultdict[int, list[ScheduledRequest]] = defaultdict(list)  # by index
+
+    def run(self, requests: Sequence[ScheduledRequest]) -> None:
+        """Returns when all have ended."""
+        for scheduled in requests:
+            if scheduled.follows and scheduled.previous is not None:
+                self._followers[scheduled.previous.index].append(scheduled)
+            else:
+                self._arrivals.append((scheduled.intended_ns, scheduled.index, scheduled))
+        heapq.heapify(self._arrivals)
+        while self._arrivals or self._turns:
+            if self._turns and self._turns[0][0] < self._next_arrival_ns:
+                self._advance()
+            else:
+                due_ns, _, scheduled = heapq.heappop(self._arrivals)
+                self._send(scheduled, due_ns)
+
+    @property
+    def _next_arrival_ns(self) -> int:
+        return self._arrivals[0][0] if self._arrivals else NEVER
+
+    def _advance(self) -> None:
+        """Let the replica whose turn is next take turns for as long as it is the next."""
+        turns = self._turns
+        place = turns[0][1]
+        replica = self.replicas[place]
+        others_ns = min(turns[1:3], default=(NEVER, 0))[0]
+        while True:
+            replica.turn()
+            next_ns = replica.next_turn_ns
+            if next_ns > others_ns or next_ns >= self._next_arrival_ns:
+                break
+        if next_ns == NEVER:
+            heapq.heappop(turns)
+        else:
+            heapq.heapreplace(turns, (next_ns, place))
+
+    def _send(self, scheduled: ScheduledRequest, due_ns: int) -> None:
+        request = self._maker.make(scheduled)
+        place = self._router.choose(self._loads, request.block_hashes)
+        replica = self.replicas[place]
+        record = request.record
+        front_end_s = self._costs.before_s + self._costs.before_per_token_s * scheduled.input_tokens
+        record.arrived_ns = due_ns
+        record.tokenized_ns = due_ns + int(front_end_s * 1e9)
+        outcome = Outcome(scheduled, due_ns, place, record)
+        if scheduled.input_tokens >= self._max_model_len:
+            outcome.refused = "context_length"
+        elif not self._admission(replica, scheduled):
+            outcome.refused = "http_429"
+        if outcome.refused is not None:
+            self._conclude(outcome, due_ns)
+            return
+        self._open[request.request_id] = outcome
+        self._loads[place] += 1
+        was_idle = replica.next_turn_ns == NEVER
+        replica.submit(record.tokenized_ns, request, self._maker.output_hashes(scheduled))
+        if was_idle:
+            heapq.heappush(self._turns, (replica.next_turn_ns, place))
+
+    def _take(self, now_ns: int, committed: list[Committed]) -> None:
+        """A step was settled: note the tokens' times, and tell of requests that have ended."""
+        for sequence, _, reason in committed:
+            record = sequence.request.record
+            record.token_times_ns[0].append(now_ns)
+            if reason is not None:
+                record.finished_ns = now_ns
+                record.finish_reasons = [reason.value]
+                outcome = self._open.pop(record.request_id)
+                self._loads[outcome.replica] -= 1
+                self._conclude(outcome, now_ns)
+
+    def _conclude(self, outcome: Outcome, now_ns: int) -> None:
+        self._on_outcome(outcome)
+        ended_ns = now_ns + int(self._costs.delivery_s * 1e9)
+        for follower in self._followers.pop(outcome.scheduled.index, ()):
+            due_ns = ended_ns + follower.intended_ns
+            heapq.heappush(self._arrivals, (due_ns, follower.index, follower))

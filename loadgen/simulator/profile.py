@@ -1,0 +1,98 @@
+"""What `octavo calibrate` learns of one server and `octavo simulate` needs: a small JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from engine.config import SchedulerConfig
+from loadgen.simulator.step_model import StepModel
+
+SCHEMA = "octavo.simulator.profile/1"
+
+
+class ProfileError(ValueError):
+    """The file is no profile, or not one of this version. The message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCosts:
+    """What the engine thread takes around a step, in seconds: linear in what it handles."""
+
+    schedule_s: float = 0.0
+    schedule_per_row_s: float = 0.0
+    launch_s: float = 0.0  # 0 where launching computes: it is the step's own time then
+    launch_per_row_s: float = 0.0
+    commit_s: float = 0.0
+    commit_per_token_s: float = 0.0
+    pause_s: float = 0.0  # between two turns of the loop
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndCosts:
+    """What a request and its tokens take outside the engine thread, in seconds."""
+
+    before_s: float = 0.0  # from the client's send to the engine's inbox
+    before_per_token_s: float = 0.0  # of the prompt
+    delivery_s: float = 0.0  # from a token on the host to the client
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    limits: SchedulerConfig
+    pipeline_depth: int
+    blocking_launch: bool  # launching a step computes it (a CPU); else the host runs ahead of the device
+    step: StepModel
+    host: HostCosts = field(default_factory=HostCosts)
+    front_end: FrontEndCosts = field(default_factory=FrontEndCosts)
+    source: dict[str, Any] = field(default_factory=dict)  # model, machine and versions that were measured
+    fit: dict[str, Any] = field(default_factory=dict)  # how well the model explains steps it has not seen
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Profile:
+        """Raises `ProfileError`."""
+        if value.get("schema") != SCHEMA:
+            raise ProfileError(f"not a profile of schema {SCHEMA}")
+        try:
+            return cls(
+                limits=SchedulerConfig(**value["limits"]),
+                pipeline_depth=value["pipeline_depth"],
+                blocking_launch=value["blocking_launch"],
+                step=StepModel.from_json(value["step"]),
+                host=HostCosts(**value["host"]),
+                front_end=FrontEndCosts(**value["front_end"]),
+                source=value["source"],
+                fit=value["fit"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ProfileError(f"the profile lacks something or has too much: {error}") from None
+
+
+def max_step_rows(limits: SchedulerConfig) -> int:
+    """Most token rows of a step."""
+    return max(limits.max_num_batched_tokens, limits.max_num_seqs)
+
+
+def read_profile(path: str | Path) -> Profile:
+    """Raises `ProfileError`."""
+    try:
+        value = orjson.loads(Path(path).read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise ProfileError(f"{path}: {error}") from None
+    if not isinstance(value, dict):
+        raise ProfileError(f"{path}: not a profile of schema {SCHEMA}")
+    try:
+        return Profile.from_json(value)
+    except ProfileError as error:
+        raise ProfileError(f"{path}: {error}") from None
+
+
+def write_profile(profile: Profile, path: str | Path) -> None:
+    Path(path).write_bytes(orjson.dumps(profile.to_json(), option=orjson.OPT_INDENT_2))

@@ -1,0 +1,126 @@
+"""One server in virtual time: the real scheduler, and the turns of `engine.loop` with a clock that is told.
+
+No rule about what runs is made here. A turn obeys the inbox, plans, launches, and settles the oldest step, as
+`EngineLoop.turn` does; what differs is where the durations come from.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+
+from engine.plan import Committed, StepPlan
+from engine.request import Request
+from engine.scheduler import Scheduler
+from loadgen.simulator.profile import Profile, max_step_rows
+from loadgen.simulator.step_model import StepTimer
+from loadgen.simulator.step_shape import shape_of_plan
+from loadgen.simulator.workload import TOKEN
+
+NEVER = 1 << 62
+
+
+@dataclass(slots=True)
+class _InFlight:
+    plan: StepPlan
+    launched_ns: int
+    ready_ns: int
+
+
+@dataclass(slots=True)
+class ReplicaCounts:
+    steps: int = 0
+    busy_ns: int = 0  # of the device
+    preemptions: int = 0
+
+
+class Replica:
+    """`on_step` is told of each settled step: when its tokens were on the host, and what it brought."""
+
+    def __init__(self, profile: Profile, on_step: Callable[[int, list[Committed]], None]) -> None:
+        limits = profile.limits
+        self.scheduler = Scheduler(limits, frozenset(), clock=lambda: self.now_ns)
+        self.now_ns = 0  # of the engine thread
+        self.counts = ReplicaCounts()
+        self.prompt_backlog = 0  # prompt tokens of requests that wait for their first token
+        self._timer = StepTimer(profile.step, max_rows=max_step_rows(limits))
+        host = profile.host
+        self._schedule_ns, self._schedule_row_ns = int(host.schedule_s * 1e9), host.schedule_per_row_s * 1e9
+        self._launch_ns, self._launch_row_ns = int(host.launch_s * 1e9), host.launch_per_row_s * 1e9
+        self._commit_ns, self._commit_token_ns = int(host.commit_s * 1e9), host.commit_per_token_s * 1e9
+        self._pause_ns = int(host.pause_s * 1e9)
+        self._depth = profile.pipeline_depth
+        self._blocking = profile.blocking_launch
+        self._on_step = on_step
+        self._inbox: list[tuple[int, Request, list[bytes]]] = []  # by the time when each is put
+        self._in_flight: deque[_InFlight] = deque()
+        self._device_free_ns = 0
+        self._collected_ns = 0
+        self._tokens = [TOKEN] * limits.max_num_seqs
+
+    def submit(self, at_ns: int, request: Request, output_hashes: list[bytes]) -> None:
+        """Put a request in the inbox, some time from now on, with hashes of the blocks that it will fill."""
+        self.prompt_backlog += len(request.prompt_token_ids)
+        insort(self._inbox, (at_ns, request, output_hashes), key=itemgetter(0))
+
+    @property
+    def next_turn_ns(self) -> int:
+        """When the next turn begins: now while there is work, else with the next request."""
+        if self._in_flight or self.scheduler.has_work:
+            return self.now_ns
+        return max(self.now_ns, self._inbox[0][0]) if self._inbox else NEVER
+
+    def turn(self) -> None:
+        """One pass, as `EngineLoop.turn`."""
+        self.now_ns = self.next_turn_ns
+        while self._inbox and self._inbox[0][0] <= self.now_ns:
+            self._obey(*self._inbox.pop(0))
+        plan = self.scheduler.schedule()
+        if plan is not None:
+            self._launch(plan)
+        if self._in_flight and (plan is None or len(self._in_flight) >= self._depth):
+            self._settle(self._in_flight.popleft())
+        self.now_ns += self._pause_ns
+
+    def _obey(self, put_ns: int, request: Request, output_hashes: list[bytes]) -> None:
+        request.record.queued_ns = self.now_ns
+        for sequence in self.scheduler.add(request):
+            sequence.block_hashes += output_hashes
+
+    def _launch(self, plan: StepPlan) -> None:
+        shape = shape_of_plan(plan)
+        step_ns = int(self._timer.seconds(shape) * 1e9)
+        rows = shape.decode_rows + shape.num_chunks
+        self.now_ns += self._schedule_ns + int(self._schedule_row_ns * rows)
+        launched_ns = self.now_ns
+        if self._blocking:
+            self.now_ns += step_ns
+            ready_ns = self.now_ns
+        else:
+            self.now_ns += self._launch_ns + int(self._launch_row_ns * rows)
+            ready_ns = max(launched_ns, self._device_free_ns) + step_ns
+        self._device_free_ns = ready_ns
+        self._in_flight.append(_InFlight(plan, launched_ns, ready_ns))
+        self.counts.steps += 1
+        self.counts.busy_ns += step_ns
+        self.counts.preemptions += plan.num_preempted
+
+    def _settle(self, step: _InFlight) -> None:
+        self.now_ns = max(self.now_ns, step.ready_ns)
+        budget = self.scheduler.chunk_budget
+        if budget is not None:
+            seconds = (self.now_ns - max(self._collected_ns, step.launched_ns)) / 1e9
+            num_decodes = len(step.plan.decodes)
+            budget.observe(num_decodes, step.plan.num_tokens - num_decodes, seconds)
+        self._collected_ns = self.now_ns
+        committed = self.scheduler.commit(step.plan, self._tokens)
+        for chunk in step.plan.chunks:
+            record = chunk.sequence.request.record
+            if chunk.samples and not record.first_token_ns:
+                record.first_token_ns = self.now_ns
+                self.prompt_backlog -= chunk.sequence.num_prompt_tokens
+        self._on_step(self.now_ns, committed)
+        self.now_ns += self._commit_ns + int(self._commit_token_ns * len(committed))

@@ -1,0 +1,57 @@
+"""Reads from a step log when the device was busy with each step, and what the host took around it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from engine.record import StepEntry
+from loadgen.simulator.step_shape import StepShape, shape_of_entry
+
+_IDLE_NS = 20_000_000  # a longer pause before planning is a pause, not the loop's own cost
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """One step as the engine thread saw it. Times in seconds."""
+
+    shape: StepShape
+    device_s: float  # from when the device had it, and it alone, to when its tokens were on the host
+    schedule_s: float
+    launch_s: float
+    commit_s: float
+    num_generated: int
+    pause_s: float | None  # from settling a step to planning this one; None after an idle time
+    waited: bool  # the host waited for the device, so `device_s` is the device's and not the host's
+
+
+def is_blocking(entries: list[StepEntry]) -> bool:
+    """Whether launching a step computes it, as on a CPU, so that there is nothing to wait for."""
+    return sum(entry.collect_ns for entry in entries) < sum(entry.launch_ns for entry in entries) / 50
+
+
+def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
+    """The steps of a log in order, told as `engine.loop` tells `ChunkBudget` how long each one took."""
+    blocking = is_blocking(entries)
+    steps = []
+    collected_ns = 0
+    settled_ns = [entry.collected_at_ns + entry.collect_ns + entry.commit_ns for entry in entries]
+    for entry in entries:
+        launched_ns = entry.scheduled_at_ns + entry.schedule_ns
+        ready_ns = entry.collected_at_ns + entry.collect_ns
+        before = bisect_right(settled_ns, entry.scheduled_at_ns)
+        pause_ns = entry.scheduled_at_ns - settled_ns[before - 1] if before else _IDLE_NS
+        steps.append(
+            MeasuredStep(
+                shape=shape_of_entry(entry),
+                device_s=(ready_ns - max(collected_ns, launched_ns)) / 1e9,
+                schedule_s=entry.schedule_ns / 1e9,
+                launch_s=entry.launch_ns / 1e9,
+                commit_s=entry.commit_ns / 1e9,
+                num_generated=entry.num_generated,
+                pause_s=pause_ns / 1e9 if pause_ns < _IDLE_NS else None,
+                waited=blocking or entry.collect_ns > 20_000,
+            )
+        )
+        collected_ns = ready_ns
+    return steps

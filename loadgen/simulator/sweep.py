@@ -1,0 +1,175 @@
+"""The calibration load: steps of every shape within the server's limits, in a bounded time.
+
+Three kinds of phases. *prompts*: one request at a time, to see prompts alone. *waves*: many requests at once
+whose answers end one after the other, so that every batch size occurs, over short and long contexts. *users*:
+closed loops, as mixed as real traffic. A phase that runs out of time drops what it has in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+
+from engine.config import SchedulerConfig
+from loadgen.client import ConnectionPool, Server
+from loadgen.client.measure import measure
+from loadgen.prompts import TokenRange
+from loadgen.run.preflight import ServerUnusableError, served_model
+from loadgen.schedule import ScheduledRequest
+
+_SHARES = {"prompts": 0.15, "waves": 0.45, "users": 0.4}
+_SHORT_PROMPT = 24
+_LEAST_OUTPUT = 4
+_MOST_OUTPUT = 256
+_PREFILL_SHARE = 0.05  # of all the time, for the prompts of one wave
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(slots=True)
+class Phase:
+    """What a client saw in one phase. Times are of the monotonic clock."""
+
+    name: str
+    begin_ns: int
+    end_ns: int = 0
+    num_sent: int = 0
+    num_prompt_tokens: int = 0
+    ttft_s: list[float] = field(default_factory=list)  # of requests that were answered to the end
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the client was not flooding: else its own and the parser's queue would show in the TTFT."""
+        return self.name != "waves"
+
+
+class Sweep:
+    def __init__(
+        self,
+        base_url: str,
+        limits: SchedulerConfig,
+        *,
+        seconds: float,
+        max_prompt_tokens: int,
+        token_range: TokenRange,
+        seed: int = 0,
+    ) -> None:
+        """`limits` are the server's. Prompts have up to `max_prompt_tokens`, except those of a few waves."""
+        self.limits = limits
+        self.seconds = seconds
+        self.max_prompt_tokens = max_prompt_tokens
+        self.phases: list[Phase] = []
+        self._server = Server.resolve(base_url)
+        self._pool = ConnectionPool(self._server, spares=32)
+        self._model = ""
+        self._token_range = token_range
+        self._failure = ""  # the last request's
+        self._rng = np.random.default_rng(seed)
+        self._deadline_s = 0.0
+
+    def run(self) -> list[Phase]:
+        """Raises `ServerUnusableError` or OSError for a server that cannot be used."""
+        asyncio.run(self._run())
+        return self.phases
+
+    async def _run(self) -> None:
+        self._model = (await served_model(self._pool, self._server, None)).name
+        await self._timed("prompts", _SHARES["prompts"], self._users(1, self._prompts_alone()))
+        if not self.phases[0].ttft_s:
+            raise ServerUnusableError(f"no prompt was answered ({self._failure})")
+        self._slow_down()
+        waves = self._waves()
+        for wave in waves:
+            await self._timed("waves", _SHARES["waves"] / len(waves), self._wave(*wave))
+        counts = self._user_counts()
+        for count in counts:
+            await self._timed("users", _SHARES["users"] / len(counts), self._users(count, self._mixed()))
+        await self._pool.close()
+
+    async def _timed(self, name: str, share: float, run: Coroutine[Any, Any, None]) -> None:
+        phase = Phase(name, time.monotonic_ns())
+        self.phases.append(phase)
+        self._deadline_s = time.monotonic() + share * self.seconds
+        await run
+        phase.end_ns = time.monotonic_ns()
+
+    def _slow_down(self) -> None:
+        """Shorten prompts, if need be, so that all rows together are prefilled in a part of a phase."""
+        alone = self.phases[-1]
+        rate = alone.num_prompt_tokens / max(alone.end_ns - alone.begin_ns, 1) * 1e9
+        affordable = rate * self.seconds * _PREFILL_SHARE / self.limits.max_num_seqs
+        self.max_prompt_tokens = max(min(self.max_prompt_tokens, int(affordable)), 2 * _SHORT_PROMPT)
+
+    def _waves(self) -> list[tuple[int, int]]:
+        """(requests, prompt tokens): all rows over deep and short contexts, a few over very deep ones."""
+        limits = self.limits
+        pool = limits.num_blocks * limits.block_size * 3 // 4
+        room = limits.max_model_len // 2
+        rows = limits.max_num_seqs
+        few = max(rows // 16, 1)
+        deep = min(pool // rows - rows, room, self.max_prompt_tokens)
+        very_deep = min(pool // few - rows, room, 16 * self.max_prompt_tokens)
+        return [(rows, max(deep, _SHORT_PROMPT)), (rows, _SHORT_PROMPT), (few, max(very_deep, _SHORT_PROMPT))]
+
+    async def _wave(self, count: int, prompt_tokens: int) -> None:
+        """Answers end one step after the other, down from `count` rows to one, until the time is over."""
+        longest = self.limits.max_model_len - prompt_tokens
+        while self._time_left() > 0:
+            asks = [Ask(prompt_tokens, min(_LEAST_OUTPUT + i, longest)) for i in range(count)]
+            await asyncio.gather(*map(self._send, asks))
+
+    def _user_counts(self) -> list[int]:
+        """1, 2, 4, ... as many as run at once."""
+        rows = self.limits.max_num_seqs
+        return [1 << i for i in range(rows.bit_length()) if 1 << i < rows] + [rows]
+
+    async def _users(self, count: int, asks: Iterator[Ask]) -> None:
+        """Each user asks again when answered, until the time is over."""
+
+        async def user() -> None:
+            while self._time_left() > 0:
+                await self._send(next(asks))
+
+        await asyncio.gather(*(user() for _ in range(count)))
+
+    def _prompts_alone(self) -> Iterator[Ask]:
+        while True:
+            yield Ask(self._draw(1, self.max_prompt_tokens), 1)
+
+    def _mixed(self) -> Iterator[Ask]:
+        most = min(_MOST_OUTPUT, self.limits.max_model_len - self.max_prompt_tokens)
+        while True:
+            yield Ask(self._draw(16, self.max_prompt_tokens), self._draw(_LEAST_OUTPUT, most))
+
+    def _draw(self, low: int, high: int) -> int:
+        """Log-uniform, both included."""
+        return int(np.exp(self._rng.uniform(np.log(low), np.log(high + 1))))
+
+    async def _send(self, ask: Ask) -> None:
+        """Send one request; what the deadline cuts off is dropped, here and in the server."""
+        low, high = self._token_range.low, self._token_range.high
+        prompt = self._rng.integers(low, high, ask.prompt_tokens).tolist()
+        options = {"model": self._model, "prompt": prompt, "max_tokens": ask.output_tokens, "stream": True}
+        body = orjson.dumps(options | {"ignore_eos": True, "temperature": 0})
+        exchange = await self._pool.fetch(
+            self._server.request("POST", "/v1/completions", [body]), max(self._time_left(), 0.01)
+        )
+        self.phases[-1].num_sent += 1
+        self.phases[-1].num_prompt_tokens += ask.prompt_tokens
+        result = measure(ScheduledRequest(0, 0, ask.prompt_tokens, ask.output_tokens, 0), "", exchange, 0)
+        self._failure = f"{result.failure}: {result.detail}"
+        if result.ok and result.first_token_ns is not None and result.sent_ns is not None:
+            self.phases[-1].ttft_s.append((result.first_token_ns - result.sent_ns) / 1e9)
+
+    def _time_left(self) -> float:
+        return self._deadline_s - time.monotonic()
