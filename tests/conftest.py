@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from model.decoder import Decoder
     from model.source import ModelSource
 
-# Before torch starts its threads: test machines share their few cores.
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# Before torch starts its threads: test machines share their few cores, and pytest-xdist's workers fill them.
+os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Before anything imports triton, as transformers does: without a GPU its kernels run in its interpreter.
 if not os.path.exists("/dev/nvidiactl"):
@@ -22,6 +22,13 @@ EMBEDDED_BLOCK_SIZE = 16
 EMBEDDED_NUM_BLOCKS = 128
 
 # torch is imported inside the fixtures, since many tests do without it.
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A worker runs whole files, and all of `end_to_end/`, so that what their tests share is made once."""
+    for item in items:
+        home = item.path.parent if item.path.parent.name == "end_to_end" else item.path
+        item.add_marker(pytest.mark.xdist_group(home.name))
 
 
 @pytest.fixture(scope="session")

@@ -6,16 +6,17 @@ from hashlib import blake2b
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.block_manager import DIGEST_SIZE, BlockManager, BlockState, hash_blocks
+from tests.support.examples import examples
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=40)
 
 
-@settings(deadline=None, derandomize=True)
+@examples(60)
 @given(TOKENS, st.integers(1, 9), st.binary(max_size=4))
 def test_hash_chain_is_its_definition(token_ids: list[int], block_size: int, salt: bytes) -> None:
     digest, expected = blake2b(salt, digest_size=DIGEST_SIZE).digest(), []
@@ -28,7 +29,7 @@ def test_hash_chain_is_its_definition(token_ids: list[int], block_size: int, sal
     assert hash_blocks(np.repeat(np.array(token_ids, np.int32), 2)[::2], block_size, salt) == expected
 
 
-@settings(deadline=None, derandomize=True)
+@examples(60)
 @given(TOKENS, st.integers(1, 5), st.integers(0, 8))
 def test_hash_chain_goes_on_from_a_parent(token_ids: list[int], block_size: int, split: int) -> None:
     tokens = np.array(token_ids, np.int32)
@@ -178,6 +179,4 @@ class BlockManagerMachine(RuleBasedStateMachine):
 
 
 TestBlockManagerMachine = BlockManagerMachine.TestCase
-TestBlockManagerMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True
-)
+TestBlockManagerMachine.settings = examples(40, stateful_step_count=40)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from engine.config import SchedulingPolicy
+from tests.support.examples import examples
 from tests.support.simulated_engine import VOCAB_SIZE, SimulatedEngine
 
 MAX_MODEL_LEN = 40
@@ -105,9 +105,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, derandomize=True
-)
+TestSchedulerMachine.settings = examples(40, stateful_step_count=30)
 
 
 MAX_LIVE = 16

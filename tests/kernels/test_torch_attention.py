@@ -6,12 +6,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.attention.interface import AttentionBatch, AttentionShape, kv_bytes_per_block
 from kernels.attention.length_groups import group_by_length
 from kernels.attention.torch_backend import TorchAttention
+from tests.support.examples import examples
 
 CPU = torch.device("cpu")
 
@@ -91,7 +92,7 @@ class Cache:
         return torch.randn(rows, heads, shape.head_dim, generator=self.generator).to(shape.dtype)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@examples(30)
 @given(
     lens=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=6),
     block_size=st.sampled_from([1, 4, 16]),
@@ -138,7 +139,7 @@ def test_decodes_of_very_different_lengths_keep_their_order(monkeypatch: pytest.
     min_saving=st.integers(1, 500),
     max_total=st.integers(1, 4000),
 )
-@settings(deadline=None, derandomize=True)
+@examples(60)
 def test_length_groups_cover_all_and_waste_little(
     lengths: list[int], min_saving: int, max_total: int
 ) -> None:

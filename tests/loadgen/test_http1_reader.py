@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.client.http1 import HttpError, ResponseReader
+from tests.support.examples import examples
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
@@ -27,7 +28,7 @@ def feed(data: bytes, cuts: list[int]) -> ResponseReader:
     return reader
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(150)
 @given(
     chunks=st.lists(st.binary(min_size=1, max_size=40), max_size=6),
     cuts=st.lists(st.integers(0, 10_000), max_size=12),
@@ -44,7 +45,7 @@ def test_chunked_bodies_survive_any_cut(
     assert reader.keep_alive and reader.status == 200
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(60)
 @given(body=st.binary(max_size=60), cuts=st.lists(st.integers(0, 10_000), max_size=8))
 def test_bodies_with_a_length_survive_any_cut(body: bytes, cuts: list[int]) -> None:
     data = b"HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\nContent-Length: %d\r\n\r\n" % len(body) + body

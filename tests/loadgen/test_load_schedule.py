@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.schedule import Schedule
@@ -14,6 +14,7 @@ from loadgen.schedule.cache import ideal_hit_rate
 from loadgen.schedule.from_trace import build_schedule
 from loadgen.schedule.options import ScheduleOptions
 from loadgen.traces import Trace, TraceError, TraceRow, read_trace
+from tests.support.examples import examples
 
 SAMPLES = Path(__file__).parents[2] / "loadgen" / "traces" / "samples"
 MS = 1_000_000
@@ -48,7 +49,7 @@ def test_caps_drop_and_are_counted() -> None:
     }
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@examples(60)
 @given(
     lengths=st.tuples(st.integers(1, 3000), st.integers(1, 300)),
     max_input=st.none() | st.integers(1, 2000),
@@ -121,7 +122,7 @@ def test_an_empty_schedule_is_refused_with_the_reasons() -> None:
         build_schedule(make_trace([TraceRow(0, 100, 5)]), ScheduleOptions(max_model_len=50))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(40)
 @given(
     times=st.lists(st.integers(0, 10_000), min_size=1, max_size=40),
     scale=st.floats(0.1, 0.99),

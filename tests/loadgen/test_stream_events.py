@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.client import Exchange
@@ -16,6 +16,7 @@ from loadgen.client.sse import split_events
 from loadgen.client.stream import Stream, read_stream
 from loadgen.record import RequestResult
 from loadgen.schedule import ScheduledRequest
+from tests.support.examples import examples
 
 TEXTS = ["Hello", " wörld", "🦊", "\u2028", 'quote " and \\', "data: [DONE]", "\n\n"]
 
@@ -41,7 +42,7 @@ def measured(stream_parts: list[bytes], times: list[int], *, asked: int = 8) -> 
     return measure(request, "id", exchange, start_ns=50)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(150)
 @given(
     texts=st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6),
     line_end=st.sampled_from(["\n", "\r\n", "\r"]),

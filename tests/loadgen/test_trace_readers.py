@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.traces import TraceError, mooncake, read_trace
+from tests.support.examples import examples
 
 SAMPLES = Path(__file__).parents[2] / "loadgen" / "traces" / "samples"
 
@@ -133,7 +134,7 @@ def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
         read_trace(tmp_path / "nowhere")
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(50)
 @given(
     lines=st.lists(
         st.one_of(

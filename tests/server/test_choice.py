@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.request import NO_TOKEN, FinishReason
@@ -10,6 +10,7 @@ from engine.sampling_params import SamplingParams
 from engine.text import open_text
 from server.choice import Choice
 from tests.support.byte_text import byte_tokenizer
+from tests.support.examples import examples
 
 TOKENIZER = byte_tokenizer()
 EOS = frozenset(TOKENIZER.eos_token_ids)
@@ -38,7 +39,7 @@ def feed(
     return choice, [*pieces, choice.take_text()]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(100)
 @given(TEXT, STOPS, st.booleans(), st.lists(st.integers(0, 60), max_size=8))
 def test_pieces_join_to_the_cut_text(text: str, stops: list[str], include: bool, sizes: list[int]) -> None:
     params = SamplingParams(max_tokens=None, stop=tuple(stops), include_stop_str_in_output=include)
@@ -61,7 +62,7 @@ def test_pieces_join_to_the_cut_text(text: str, stops: list[str], include: bool,
             assert joined.endswith(choice.stop_reason)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(60)
 @given(TEXT, st.integers(0, 40))
 def test_cut_anywhere_it_is_what_decode_gives(text: str, num_tokens: int) -> None:
     ids = ids_of(text)[:num_tokens]
@@ -77,7 +78,7 @@ def test_cut_anywhere_it_is_what_decode_gives(text: str, num_tokens: int) -> Non
     assert choice.finish_reason is FinishReason.LENGTH
 
 
-@settings(max_examples=60, deadline=None)
+@examples(40)
 @given(TEXT.filter(bool))
 def test_offsets_count_the_characters_before_a_token(text: str) -> None:
     choice, _ = feed(text, SamplingParams(max_tokens=None), (NO_TOKEN, FinishReason.LENGTH), [])

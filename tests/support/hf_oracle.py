@@ -46,3 +46,11 @@ def hf_model_from_embedded() -> Any:
         do_sample=False, eos_token_id=list(c.eos_token_ids), pad_token_id=c.eos_token_ids[0]
     )
     return model
+
+
+def greedy_picks(model: Any, prompt: list[int], output: list[int]) -> list[int]:
+    """The most likely token after each prefix: equal to `output` exactly if greedy text is."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([prompt + output]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    picks: list[int] = logits.argmax(-1).tolist()
+    return picks

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.record.histogram import (
@@ -14,6 +14,7 @@ from engine.record.histogram import (
     Histogram,
     quantile,
 )
+from tests.support.examples import examples
 
 BOUNDS = (0.001, 0.5, 1.0, 7.0)
 values_lists = st.lists(st.floats(0, 10) | st.sampled_from(BOUNDS), max_size=50)
@@ -24,7 +25,7 @@ def counts_by_definition(values: list[float]) -> list[int]:
     return [sum(low < value <= high for value in values) for low, high in pairwise(edges)]
 
 
-@settings(deadline=None)
+@examples(60)
 @given(values_lists, values_lists)
 def test_single_and_many_observations_fill_the_buckets_they_fall_in(
     one: list[float], many: list[float]
@@ -46,7 +47,7 @@ def test_bounds_ascend_and_resolve_a_step_of_a_millisecond() -> None:
 
 
 @given(values_lists, st.sampled_from((0.0, 0.01, 0.5, 0.9, 0.99, 1.0)))
-@settings(deadline=None)
+@examples(60)
 def test_a_quantile_lies_in_the_bucket_of_the_value_that_it_estimates(values: list[float], q: float) -> None:
     histogram = Histogram(BOUNDS)
     histogram.observe_many(np.array(values))

@@ -6,7 +6,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen2Tokenizer
 
@@ -16,9 +16,10 @@ from model.source import ModelSource
 from model.text.gguf_tokenizer import read_gguf_tokenizer
 from model.text.tokenizer import Tokenizer, load_tokenizer
 from model.weights.gguf_header import read_gguf_header
+from tests.support.examples import examples
 from tests.support.tiny_tokenizers import byte_level_backend, sentencepiece_vocabulary
 
-EXAMPLES = settings(deadline=None, max_examples=150, derandomize=True)
+EXAMPLES = examples(80)
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 

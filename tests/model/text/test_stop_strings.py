@@ -1,12 +1,13 @@
 """Stop strings are found as in the whole text, however it is cut into pushes, and never sent."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.text.stop_strings import StopStringMatcher
+from tests.support.examples import examples
 
-EXAMPLES = settings(deadline=None, max_examples=200, derandomize=True)
+EXAMPLES = examples(100)
 
 STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=3)
 CHUNKS = st.lists(st.text("abc", max_size=4), max_size=8)

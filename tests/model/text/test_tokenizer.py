@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders
@@ -17,9 +17,10 @@ from transformers import PreTrainedTokenizerFast
 from model.config import ModelError
 from model.source import ModelSource
 from model.text.tokenizer import InvalidTextError, Tokenizer, load_tokenizer
+from tests.support.examples import examples
 from tests.support.tiny_tokenizers import BOS, EOS, byte_level_backend, sentencepiece_backend
 
-EXAMPLES = settings(deadline=None, max_examples=100, derandomize=True)
+EXAMPLES = examples(60)
 
 BACKENDS = {
     "byte-level": byte_level_backend(),

@@ -9,11 +9,12 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.config import ModelError
 from model.weights.gguf_header import read_gguf_header
+from tests.support.examples import examples
 
 METADATA = {
     "general.name": "héllo 🌍",
@@ -83,7 +84,7 @@ def test_every_cut_of_the_file_is_refused_in_one_line(small_file: Path, tmp_path
         assert "\n" not in str(error.value)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(100)
 @given(data=st.data())
 def test_damaged_bytes_raise_nothing_but_model_error(data: st.DataObject, tmp_path_factory: Any) -> None:
     path = tmp_path_factory.mktemp("damaged") / "f.gguf"

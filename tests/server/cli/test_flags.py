@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import configs
@@ -18,6 +18,7 @@ from engine.config import ConfigError, EngineConfig
 from server.cli.flags import CONFIG_CLASSES, add_config_arguments, build_configs, settings_of
 from server.cli.main import main
 from server.config import ServerConfig
+from tests.support.examples import examples
 
 
 def parse(*argv: str) -> tuple[EngineConfig, ServerConfig]:
@@ -95,7 +96,7 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
 ALL_NAMES = [field.name for config_class in CONFIG_CLASSES for field in fields(config_class)]
 
 
-@settings(deadline=None, max_examples=25)
+@examples(15)
 @given(st.fixed_dictionaries({}, optional={name: values_of(name) for name in ALL_NAMES}))
 def test_yaml_round_trip(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     path = write_config(tmp_path_factory.mktemp("yaml"), yaml.safe_dump(values))
