@@ -62,9 +62,10 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
         lifespan=lifespan,
     )
     app.state.server = state
-    install_openapi(app)
     install_error_handlers(app)
-    _wrap(app, state, _add_routes(app, state, live))
+    open_endpoints = _add_routes(app, state, live)
+    install_openapi(app, open_endpoints if config.api_key else None)
+    _wrap(app, state, open_endpoints)
     return app
 
 

@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from server.body import read_body
 from server.errors import APIError, invalid
-from server.openapi import json_body
+from server.openapi import BODY_ERRORS, answers, json_body
 from server.protocol.admin import AbortRequest
+from server.protocol.answers import AbortedAnswer, ForgottenAnswer
 from server.routes.generate import json_response
 from server.state import ServerState
 
@@ -19,7 +20,7 @@ ENGINE_REPLY_S = 30.0
 
 
 def add_admin_routes(app: FastAPI, state: ServerState) -> None:
-    @app.post("/reset_prefix_cache", tags=["operations"])
+    @app.post("/reset_prefix_cache", tags=["operations"], responses=answers(ForgottenAnswer, 503))
     async def reset_prefix_cache() -> Response:
         """Forget every cached prefix, so that the next measurement starts cold. Running requests go on."""
         forgotten = asyncio.wrap_future(state.engine.forget_prefixes())
@@ -30,7 +31,12 @@ def add_admin_routes(app: FastAPI, state: ServerState) -> None:
             raise APIError(503, f"the engine does not answer: {reason}", code="engine_stalled") from None
         return json_response({"blocks_forgotten": num_blocks})
 
-    @app.post("/abort_request", tags=["operations"], openapi_extra=json_body(AbortRequest))
+    @app.post(
+        "/abort_request",
+        tags=["operations"],
+        openapi_extra=json_body(AbortRequest),
+        responses=answers(AbortedAnswer, *BODY_ERRORS),
+    )
     async def abort_request(request: Request) -> Response:
         """End a running answer by its id, or all of them; tells which were really running."""
         body = await read_body(request, AbortRequest, state.config)

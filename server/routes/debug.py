@@ -14,17 +14,19 @@ from engine.record import RequestRecord
 from engine.record.perfetto import chrome_trace
 from server.errors import APIError
 from server.live import LiveHistory
+from server.openapi import answers
+from server.protocol.answers import RequestSummary
 
 MAX_LISTED = 512
 
 
 def add_debug_routes(app: FastAPI, engine: EngineHandle, live: LiveHistory) -> None:
-    @app.get("/debug/requests", tags=["operations"])
+    @app.get("/debug/requests", tags=["operations"], responses=answers(list[RequestSummary], 400))
     async def list_requests(limit: int = Query(20, ge=1, le=MAX_LISTED)) -> Response:
         """The newest requests, the newest first, without their tokens' times."""
         return _json([_summary(record) for record in engine.recent_requests.newest(limit)])
 
-    @app.get("/debug/requests/{request_id}", tags=["operations"])
+    @app.get("/debug/requests/{request_id}", tags=["operations"], responses=answers(dict[str, Any], 400, 404))
     async def show_request(request_id: str, format: Literal["json", "perfetto"] = "json") -> Response:
         """One request's record; `format=perfetto` gives Chrome trace JSON."""
         record = engine.recent_requests.get(request_id)
@@ -33,7 +35,7 @@ def add_debug_routes(app: FastAPI, engine: EngineHandle, live: LiveHistory) -> N
             raise APIError(404, message, code="request_not_found", param="request_id")
         return _json(asdict(record) if format == "json" else chrome_trace([record]))
 
-    @app.get("/debug/live", tags=["operations"])
+    @app.get("/debug/live", tags=["operations"], responses=answers(dict[str, Any]))
     def show_live() -> Response:  # no coroutine: a large pool is looked through beside the event loop
         """The live page's data: queues, KV blocks, newest requests, the last minutes' speed and latencies."""
         return _json(live.snapshot())

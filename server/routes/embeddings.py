@@ -6,11 +6,12 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from server.errors import APIError
+from server.openapi import refusal
 from server.state import ServerState
 
 
 def add_embeddings_route(app: FastAPI, state: ServerState) -> None:
-    @app.post("/v1/embeddings", tags=["generation"])
+    @app.post("/v1/embeddings", tags=["generation"], status_code=404, responses=refusal(404))
     async def create_embedding() -> Response:
         """Always 404: the models that Octavo serves generate text."""
         message = f"{state.model_names[0]} generates text; it makes no embeddings"

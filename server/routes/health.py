@@ -9,6 +9,8 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from engine.version import __version__
+from server.openapi import answers
+from server.protocol.answers import HealthAnswer, LoadAnswer, VersionAnswer
 from server.routes.generate import json_response
 from server.state import ServerState
 
@@ -16,7 +18,11 @@ from server.state import ServerState
 def add_health_routes(app: FastAPI, state: ServerState) -> Callable[..., Any]:
     """Returns the endpoint, for the list of those that need no key."""
 
-    @app.get("/health", tags=["operations"])
+    @app.get(
+        "/health",
+        tags=["operations"],
+        responses=answers(HealthAnswer) | {503: {"description": "Unavailable", "model": HealthAnswer}},
+    )
     @app.api_route("/ping", methods=["GET", "POST"], include_in_schema=False)
     async def health() -> Response:
         """200 if requests are taken and the engine steps; else 503 and the reason."""
@@ -32,7 +38,7 @@ def add_health_routes(app: FastAPI, state: ServerState) -> Callable[..., Any]:
 def add_version_route(app: FastAPI, state: ServerState) -> Callable[..., Any]:
     """Returns the endpoint, for the list of those that may need no key."""
 
-    @app.get("/version", tags=["operations"])
+    @app.get("/version", tags=["operations"], responses=answers(VersionAnswer))
     async def get_version() -> Response:
         """The server's version and the model that it serves."""
         return json_response({"version": __version__, "model": state.model_names[0]})
@@ -41,7 +47,7 @@ def add_version_route(app: FastAPI, state: ServerState) -> Callable[..., Any]:
 
 
 def add_load_route(app: FastAPI, state: ServerState) -> None:
-    @app.get("/load", tags=["operations"])
+    @app.get("/load", tags=["operations"], responses=answers(LoadAnswer))
     async def load() -> Response:
         """Open requests and what the engine makes of them, for load balancers."""
         stats = state.engine.stats()

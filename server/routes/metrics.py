@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fastapi import FastAPI, Request
 from prometheus_client.exposition import choose_encoder
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from engine.handle import EngineHandle
 from server.config import ServerConfig
@@ -29,7 +29,7 @@ def add_metrics_route(
     collector = EngineCollector(engine, config.metrics_prefix, model_name, error_responses)
     registry = metrics_registry(collector)
 
-    @app.get("/metrics", tags=["operations"])
+    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     @app.get("/metrics/", include_in_schema=False)
     def metrics(request: Request) -> Response:
         """Prometheus metrics."""

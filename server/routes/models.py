@@ -7,19 +7,21 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from server.openapi import answers
+from server.protocol.answers import ModelCard, ModelList
 from server.routes.generate import json_response
 from server.state import ServerState
 
 
 def add_model_routes(app: FastAPI, state: ServerState) -> None:
-    @app.get("/v1/models", tags=["models"])
+    @app.get("/v1/models", tags=["models"], responses=answers(ModelList))
     @app.get("/v1/models/", include_in_schema=False)
     async def list_models() -> Response:
         """All names under which the model is served."""
         cards = [_model_card(state, name) for name in state.model_names]
         return json_response({"object": "list", "data": cards})
 
-    @app.get("/v1/models/{model_id:path}", tags=["models"])
+    @app.get("/v1/models/{model_id:path}", tags=["models"], responses=answers(ModelCard, 404))
     async def get_model(model_id: str) -> Response:
         """One model; its id may contain slashes."""
         return json_response(_model_card(state, state.resolve_model(model_id)))

@@ -9,8 +9,9 @@ from engine.sampling_params import ParameterError
 from server.body import validated
 from server.errors import APIError
 from server.generation import Generation
-from server.openapi import json_body
+from server.openapi import GENERATION_ERRORS, answers, json_body
 from server.prepare import prepare_chat
+from server.protocol.answers import ResponsesAnswer
 from server.protocol.chat import ChatRequest
 from server.protocol.responses import ResponsesRequest
 from server.response_events import ResponseEvents
@@ -29,7 +30,12 @@ _CHAT_TO_RESPONSES = {
 
 
 def add_responses_route(app: FastAPI, state: ServerState) -> None:
-    @app.post("/v1/responses", tags=["generation"], openapi_extra=json_body(ResponsesRequest))
+    @app.post(
+        "/v1/responses",
+        tags=["generation"],
+        openapi_extra=json_body(ResponsesRequest),
+        responses=answers(ResponsesAnswer, *GENERATION_ERRORS, streams=True),
+    )
     async def create_response(request: Request) -> Response:
         """Answer an input, streamed with `stream: true`. Nothing is stored."""
         return await generate(request, state, ResponsesRequest, prepare_response, FORMS)

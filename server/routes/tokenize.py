@@ -10,7 +10,8 @@ from starlette.responses import Response
 from server.body import read_body
 from server.chat_prompt import render_chat
 from server.errors import invalid
-from server.openapi import json_body
+from server.openapi import BODY_ERRORS, answers, json_body
+from server.protocol.answers import TextAnswer, TokensAnswer
 from server.protocol.tokenize import DetokenizeRequest, TokenizeRequest
 from server.routes.generate import json_response
 from server.state import ServerState
@@ -19,14 +20,24 @@ from server.tool_use import read_tool_use
 
 
 def add_token_routes(app: FastAPI, state: ServerState) -> None:
-    @app.post("/tokenize", tags=["tokens"], openapi_extra=json_body(TokenizeRequest))
+    @app.post(
+        "/tokenize",
+        tags=["tokens"],
+        openapi_extra=json_body(TokenizeRequest),
+        responses=answers(TokensAnswer, *BODY_ERRORS),
+    )
     async def create_tokens(request: Request) -> Response:
         """Token ids as generation would see them; for a list of texts, `count` and `tokens` are lists too."""
         body = await read_body(request, TokenizeRequest, state.config)
         state.resolve_model(body.model)
         return json_response(await state.in_thread(lambda: _tokenize(body, state)))
 
-    @app.post("/detokenize", tags=["tokens"], openapi_extra=json_body(DetokenizeRequest))
+    @app.post(
+        "/detokenize",
+        tags=["tokens"],
+        openapi_extra=json_body(DetokenizeRequest),
+        responses=answers(TextAnswer, *BODY_ERRORS),
+    )
     async def create_text(request: Request) -> Response:
         """The text of token ids, special tokens included."""
         body = await read_body(request, DetokenizeRequest, state.config)

@@ -91,6 +91,20 @@ def test_without_max_tokens_it_goes_on_to_the_context_limit(served: Any, given: 
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
+def test_template_variables_reach_the_template(served: Any) -> None:
+    def prompt(**fields: Any) -> str:
+        body = {"messages": user("x"), **fields}
+        tokens = served.http.post("/tokenize", json=body).json()["tokens"]
+        answer = served.http.post(URL, json={**body, "return_token_ids": True}).json()
+        assert answer["prompt_token_ids"] == tokens
+        return str(served.http.post("/detokenize", json={"tokens": tokens}).json()["prompt"])
+
+    plain = prompt()
+    assert prompt(chat_template_kwargs={"enable_thinking": False}) == plain + "[no thoughts]"
+    assert prompt(reasoning_effort="none") == plain + "[no thoughts]"
+    assert prompt(reasoning_effort="high") == plain
+
+
 def test_default_max_tokens_flag(serve: Any) -> None:
     with serve(default_max_tokens=5) as served:
         answer = served.http.post(URL, json={"messages": user("abcdefgh")}).json()

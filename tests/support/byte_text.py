@@ -16,7 +16,8 @@ CHAT_TEMPLATE = """{{ bos_token }}
 {%- if message.role == 'system' and not loop.first %}
 {{- raise_exception('system must come first') }}{% endif %}
 [{{ message.role }}]{{ message.content }}{% endfor %}
-{%- if add_generation_prompt %}[assistant]{% endif %}"""
+{%- if add_generation_prompt %}[assistant]{% endif %}
+{%- if enable_thinking is false %}[no thoughts]{% endif %}"""
 
 
 def byte_tokenizer() -> Tokenizer:
