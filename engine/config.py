@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SchedulingPolicy = Literal["fcfs", "prefill-first", "priority"]
+AllReduce = Literal["auto", "nccl", "one-shot"]
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 
 
@@ -70,6 +71,12 @@ class EngineConfig:
     enable_prefix_caching: bool = flag(True, "reuse the KV of prompts that begin alike", "kv cache")
     attention_backend: str = flag("auto", "attention kernels", "engine", ("auto", "flash", "triton", "torch"))
     tensor_parallel_size: int = flag(1, "GPUs that share each layer", "engine")
+    all_reduce: AllReduce = flag(
+        "auto",
+        "how they add up: NCCL alone, or small tensors in one kernel over peer memory (auto: if that works)",
+        "engine",
+        ("auto", "nccl", "one-shot"),
+    )
     enforce_eager: bool = flag(False, "no CUDA graphs and no compilation", "engine")
     stall_timeout: float = flag(
         30.0, "seconds without a step before /health calls the engine stalled", "engine"

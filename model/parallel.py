@@ -17,6 +17,7 @@ from torch import nn
 
 from kernels.linear import linear
 from model.config import ModelError
+from model.one_shot import OneShotAllReduce
 from model.partition import HeadParts, Part
 
 
@@ -27,20 +28,24 @@ class TensorParallel:
     rank: int = 0
     size: int = 1
     group: dist.ProcessGroup | None = None  # None with several ranks: the default group
+    one_shot: OneShotAllReduce | None = None  # for small tensors, where there is one
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of every rank's `x`, in place."""
-        if self.size > 1:
-            dist.all_reduce(x, group=self.group)
+        """The sum of every rank's `x`, perhaps in place."""
+        if self.size == 1:
+            return x
+        if self.one_shot is not None and self.one_shot.takes(x):
+            return self.one_shot(x)
+        dist.all_reduce(x, group=self.group)
         return x
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
         """Every rank's `x` [N, C] side by side, in rank order: [N, size * C]."""
         if self.size == 1:
             return x
-        parts = [torch.empty_like(x) for _ in range(self.size)]
-        dist.all_gather(parts, x.contiguous(), group=self.group)
-        return torch.cat(parts, dim=-1)
+        gathered = x.new_empty((self.size, *x.shape))
+        dist.all_gather(list(gathered), x.contiguous(), group=self.group)
+        return gathered.transpose(0, 1).reshape(len(x), -1)
 
     def minimum(self, value: int) -> int:
         """The smallest of the ranks' values."""

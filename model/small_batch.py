@@ -7,7 +7,7 @@ generic one. Imports triton.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -28,14 +28,12 @@ from model.layers import DecoderLayer
 from model.parallel import TensorParallel
 
 
-def step_shape(config: ModelConfig) -> StepShape:
-    return StepShape(
-        config.hidden_size,
-        config.intermediate_size,
-        config.num_heads,
-        config.num_kv_heads,
-        config.head_dim,
-    )
+def step_shape(config: ModelConfig, tp: TensorParallel | None = None) -> StepShape:
+    """Of one rank's part of the model."""
+    tp = tp or TensorParallel()
+    heads = tp.heads(config.num_heads, config.num_kv_heads)
+    intermediate_size = tp.part(config.intermediate_size).size
+    return StepShape(config.hidden_size, intermediate_size, heads.query.size, heads.kv.size, config.head_dim)
 
 
 class SmallBatchDecode:
@@ -50,19 +48,19 @@ class SmallBatchDecode:
     @staticmethod
     def supports(config: ModelConfig, dtype: torch.dtype, tp: TensorParallel) -> bool:
         """Whether these kernels cover the model, in this type, on this many ranks."""
-        return tp.size == 1 and dtype in (torch.bfloat16, torch.float16) and _covers(config)
+        return dtype in (torch.bfloat16, torch.float16) and _covers(config, step_shape(config, tp))
 
     def __init__(self, decoder: Decoder) -> None:
         """Raises ValueError if the kernels do not cover the model."""
         config = decoder.config
-        if not _covers(config):
+        self.shape = step_shape(config, decoder.tp)
+        if not _covers(config, self.shape):
             raise ValueError(f"the small-batch kernels do not cover this {config.architecture}")
         self.decoder = decoder
         self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
-        self.shape = step_shape(config)
         weight = decoder.lm_head.weight
         self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
-        self._buffers = _Buffers.allocate(config, weight.dtype, weight.device)
+        self._buffers = _Buffers.allocate(self.shape, weight.dtype, weight.device)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
         self._norms = [_head_norms(layer) for layer in self._layers]
 
@@ -83,12 +81,12 @@ class SmallBatchDecode:
         """
         num_rows = len(token_ids)
         tiles = tiles or step_tiles(self._device_name, self.shape, num_rows, batch.max_context)
-        step = _Step(self._buffers, tiles, num_rows, self.decoder.config.rms_norm_eps)
+        step = _Step(self._buffers, tiles, num_rows, self.decoder)
         model = self.decoder.model
         context = DecodeContext(
             batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
         )
-        embed_tokens(token_ids, model.embed_tokens.weight, step.residual)
+        step.embed(token_ids)
         for index, layer in enumerate(self._layers):
             attention, mlp = layer.self_attn, layer.mlp
             qkv_proj = attention.qkv_proj
@@ -105,17 +103,17 @@ class SmallBatchDecode:
                 Epilogue.SILU_AND_MUL,
             )
             step.add_product(step.activations, mlp.down_proj.weight, tiles.down)
-        step.product_of_norm(model.norm.weight, self.decoder.lm_head.weight, logits, tiles.lm_head)
+        step.head(logits)
 
 
-def _covers(config: ModelConfig) -> bool:
-    group, rest = divmod(config.num_heads, config.num_kv_heads)
+def _covers(config: ModelConfig, shape: StepShape) -> bool:
+    group, rest = divmod(shape.num_heads, shape.num_kv_heads)
     return (
         config.head_dim in (64, 128)
         and rest == 0
         and group <= 8
         and config.hidden_size % 64 == 0
-        and config.intermediate_size % 64 == 0
+        and shape.intermediate_size % 64 == 0
         and config.sliding_window is None
         and not (config.o_bias or config.mlp_bias)
     )
@@ -142,21 +140,21 @@ class _Buffers:
     partial_sums: torch.Tensor  # [MAX_ROWS * heads * MAX_SPLITS * 2] fp32
 
     @staticmethod
-    def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> _Buffers:
-        q_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        parts = MAX_ROWS * config.num_heads * MAX_SPLITS
+    def allocate(shape: StepShape, dtype: torch.dtype, device: torch.device) -> _Buffers:
+        q_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        parts = MAX_ROWS * shape.num_heads * MAX_SPLITS
 
-        def empty(*shape: int, of: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.empty(shape, dtype=of, device=device)
+        def empty(*sizes: int, of: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.empty(sizes, dtype=of, device=device)
 
         return _Buffers(
-            residual=empty(MAX_ROWS, config.hidden_size),
-            normed=empty(MAX_ROWS, config.hidden_size, of=dtype),
+            residual=empty(MAX_ROWS, shape.hidden_size),
+            normed=empty(MAX_ROWS, shape.hidden_size, of=dtype),
             qkv=empty(MAX_ROWS, q_size + 2 * kv_size, of=dtype),
             attended=empty(MAX_ROWS, q_size, of=dtype),
-            activations=empty(MAX_ROWS, config.intermediate_size, of=dtype),
-            partials=empty(MAX_SPLITS * MAX_ROWS * config.hidden_size),
-            partial_out=empty(parts * config.head_dim),
+            activations=empty(MAX_ROWS, shape.intermediate_size, of=dtype),
+            partials=empty(MAX_SPLITS * MAX_ROWS * shape.hidden_size),
+            partial_out=empty(parts * shape.head_dim),
             partial_sums=empty(parts * 2),
         )
 
@@ -164,9 +162,11 @@ class _Buffers:
 class _Step:
     """The launches of one step over its rows' share of the buffers."""
 
-    def __init__(self, buffers: _Buffers, tiles: StepTiles, num_rows: int, eps: float) -> None:
+    def __init__(self, buffers: _Buffers, tiles: StepTiles, num_rows: int, decoder: Decoder) -> None:
         self.tiles = tiles
-        self.eps = eps
+        self.eps = decoder.config.rms_norm_eps
+        self.tp = decoder.tp
+        self.decoder = decoder
         self.num_rows = num_rows
         self.residual = buffers.residual[:num_rows]
         self.normed = buffers.normed[:num_rows]
@@ -177,6 +177,21 @@ class _Step:
         # Parts of a split product that the residual still lacks, if any: the next norm adds them.
         self._pending: torch.Tensor | None = None
         self._attention_partials: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def embed(self, token_ids: torch.Tensor) -> None:
+        table = self.decoder.model.embed_tokens
+        embed_tokens(token_ids, table.weight, self.residual, first=table.part.first)
+        self.residual = self.tp.all_reduce(self.residual)
+
+    def head(self, logits: torch.Tensor) -> None:
+        """The last norm, and logits [M, vocab_size] from every rank's part of the head."""
+        norm, head = self.decoder.model.norm, self.decoder.lm_head
+        if self.tp.size == 1:
+            self.product_of_norm(norm.weight, head.weight, logits, self.tiles.lm_head)
+            return
+        part = logits.new_empty(self.num_rows, head.part.size)
+        self.product_of_norm(norm.weight, head.weight, part, self.tiles.lm_head)
+        logits.copy_(self.tp.all_gather(part)[:, : logits.shape[1]])
 
     def product_of_norm(
         self,
@@ -233,7 +248,7 @@ class _Step:
     def add_o(self, weight: torch.Tensor) -> None:
         """residual += attended @ weight.T, after attention's splits have been combined."""
         if self._attention_partials is not None:
-            if self.tiles.attention.combine == "projection":
+            if self.tiles.attention.combine == "projection" and self.tp.size == 1:
                 split_combine_gemv(*self._attention_partials, weight, self.residual, self.tiles.o)
                 return
             split_combine(*self._attention_partials, self.attended)
@@ -241,12 +256,28 @@ class _Step:
 
     def add_product(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> None:
         """residual += x @ weight.T, or its parts are left for the next norm to add."""
+        if self.tp.size > 1:
+            self._pending = self._sum_over_ranks(x, weight, tile)
+            return
         if tile.kernel == "gemv":
             gemv(x, weight, self.residual, tile, Epilogue.ADD)
             return
         if tile.splits > 1 and tile.reduce == "partials":
             self._pending = _view(self._buffers.partials, tile.splits, *self.residual.shape)
         skinny_gemm(x, weight, self.residual, tile, Epilogue.ADD, partials=self._pending)
+
+    def _sum_over_ranks(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> torch.Tensor:
+        """The ranks' sum of x @ weight.T as one part, [1, M, hidden] fp32."""
+        parts = _view(self._buffers.partials, tile.splits, *self.residual.shape)
+        if tile.kernel == "gemv":
+            gemv(x, weight, parts[0], tile)
+        elif tile.splits == 1:
+            skinny_gemm(x, weight, parts[0], tile)
+        else:
+            tile = replace(tile, reduce="partials")
+            skinny_gemm(x, weight, self.residual, tile, Epilogue.ADD, partials=parts)
+            parts = parts.sum(dim=0, keepdim=True)
+        return self.tp.all_reduce(parts)
 
 
 def _view(buffer: torch.Tensor, *shape: int) -> torch.Tensor:

@@ -33,7 +33,7 @@ def build_parallel_runner(
     """Rank 0's runner and the limits that all ranks share. Raises `ConfigError` or `ModelError`."""
     size = setup.config.tensor_parallel_size
     devices = [rank_device(rank, device, size) for rank in range(size)]
-    rendezvous, store = open_rendezvous(size)
+    rendezvous, store = open_rendezvous(size, setup.config.all_reduce)
     tell("starting the other ranks", 0, 0)
     ranks = Ranks(start_processes(size), patience_s=2 * setup.config.stall_timeout)
     try:

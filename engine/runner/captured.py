@@ -31,7 +31,9 @@ class CudaGraphCapture:
             function()
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        # Other threads may go on using the device, as NCCL's own does, which watches collectives.
+        mode = "thread_local"
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=mode):
             result = function()
         return graph.replay, result
 

@@ -19,7 +19,6 @@ from engine.runner.sampler import Sampled
 from kernels.attention.interface import AttentionBackend, GraphAttentionBackend
 from kernels.sampling import sample_tokens
 from model.decoder import Decoder
-from model.parallel import TensorParallel
 
 if TYPE_CHECKING:
     from model.small_batch import SmallBatchDecode
@@ -48,7 +47,7 @@ def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
         return None
     from model.small_batch import SmallBatchDecode  # needs triton
 
-    if not SmallBatchDecode.supports(decoder.config, weight.dtype, TensorParallel()):
+    if not SmallBatchDecode.supports(decoder.config, weight.dtype, decoder.tp):
         return None
     return SmallBatchDecode(decoder)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from kernels.attention.interface import DecodeBatch
 from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
@@ -88,6 +92,54 @@ def test_step_equals_the_generic_decoder(
     )
     torch.testing.assert_close(logits[: len(lens)], expected, rtol=1e-4, atol=1e-4)
     assert_same_caches(paged, stepper)
+
+
+class TurnTakingRank(TensorParallel):
+    """A rank in a thread; while it computes, it keeps Triton's interpreter for itself."""
+
+    interpreter = threading.Lock()
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        return self._together(super().all_reduce, x)
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        return self._together(super().all_gather, x)
+
+    def _together(self, collective: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        self.interpreter.release()
+        try:
+            return collective(x)
+        finally:
+            self.interpreter.acquire()
+
+
+@pytest.mark.parametrize("tiles", [ONE_ROW, MANY_ROWS], ids=["gemv", "split"])
+def test_two_ranks_equal_one(tiles: StepTiles) -> None:
+    """The residual is added once, and every rank has all logits."""
+    shapes = {"head_dim": 64, "intermediate_size": 256, "num_attention_heads": 4, "vocab_size": 321}
+    model, _ = make_tiny_model("qwen3", **shapes)
+    store = dist.HashStore()
+
+    def run(tp: TensorParallel) -> torch.Tensor:
+        decoder = build_decoder(model, block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS, tp=tp)
+        stepper = Stepper(decoder, NUM_BLOCKS)
+        stepper.step({0: list(range(5, 26))})
+        decoder.attention = PagedCaches(decoder)
+        stepper.reserve(0, 22)
+        logits = torch.full((1, 321), float("nan"))
+        batch = decode_batch(stepper, [22], 0)
+        SmallBatchDecode(decoder).run(torch.tensor([7]), torch.tensor([21]), batch, logits, tiles)
+        return logits
+
+    def run_rank(rank: int) -> torch.Tensor:
+        tp = TurnTakingRank(rank, 2, dist.ProcessGroupGloo(store, rank, 2))
+        with tp.interpreter:
+            return run(tp)
+
+    expected = run(TensorParallel())
+    with ThreadPoolExecutor(2) as pool:
+        for logits in pool.map(run_rank, range(2)):
+            torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def decode_batch(stepper: Stepper, lens: list[int], num_padding: int) -> DecodeBatch:
@@ -197,7 +249,6 @@ def test_supports(changes: dict[str, Any], expected: bool) -> None:
     config = replace(QWEN3_06B, **changes)
     assert SmallBatchDecode.supports(config, torch.bfloat16, TensorParallel()) is expected
     assert not SmallBatchDecode.supports(config, torch.float32, TensorParallel())
-    assert not SmallBatchDecode.supports(config, torch.bfloat16, TensorParallel(0, 2))
 
 
 def test_a_model_that_is_not_covered_is_refused() -> None:
