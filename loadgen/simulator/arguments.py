@@ -46,6 +46,7 @@ def _add_setting_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--scheduling-policy", choices=("fcfs", "prefill-first", "priority"))
     group.add_argument("--itl-target-ms", type=float, metavar="MS", help="0: none")
     group.add_argument("--pipeline-depth", type=int, choices=(1, 2))
+    group.add_argument("--no-noise", action="store_true", help="steps of one shape all take the same time")
     group.add_argument("--no-enable-prefix-caching", action="store_true")
 
 
@@ -78,6 +79,7 @@ def setting_of(arguments: argparse.Namespace) -> Setting:
         limits={name: value for name, value in changes.items() if value is not None},
         pipeline_depth=arguments.pipeline_depth,
         admission_ttft_s=None if ttft_ms is None else ttft_ms / 1000,
+        noise_seed=None if arguments.no_noise else arguments.seed,
     )
 
 

@@ -17,6 +17,7 @@ from loadgen.simulator.step_times import MeasuredStep, is_blocking, measured_ste
 
 _MIN_STEPS = 30
 _MIN_SAMPLES = 3  # in each piece of a curve
+_NOISE_LEVELS = 50
 _HELD_OUT = 5  # every fifth step judges the fit and takes no part in it
 
 
@@ -58,21 +59,25 @@ def fit_profile(
 
 
 def fit_quality(model: StepModel, limits: SchedulerConfig, steps: list[MeasuredStep]) -> dict[str, Any]:
-    """Relative errors of predicted step times, and the sum of all as a share; for each kind of step."""
+    """For each kind of step: relative errors of single predictions, and of the sum of all, noise included."""
     timer = StepTimer(model, max_rows=max_step_rows(limits))
     quality = {}
-    for name, kind in (("decode_only", _of_kind(steps, False)), ("with_chunks", _of_kind(steps, True))):
+    for name, cost, with_chunks in (
+        ("decode_only", model.decode_only, False),
+        ("with_chunks", model.with_chunks, True),
+    ):
+        kind = _of_kind(steps, with_chunks)
         if not kind:
             continue
         measured = np.array([step.device_s for step in kind])
-        predicted = np.array([timer.seconds(step.shape) for step in kind])
+        predicted = np.array([timer.seconds(step.shape, step.after_idle) for step in kind])
         errors = np.abs(predicted - measured) / measured
         quality[name] = {
             "held_out_steps": len(kind),
             "mean_error": float(errors.mean()),
             "median_error": float(np.median(errors)),
             "p95_error": float(np.percentile(errors, 95)),
-            "total_error": float(predicted.sum() / measured.sum() - 1),
+            "total_error": float(predicted.sum() * np.mean(cost.noise or [1]) / measured.sum() - 1),
             "max_decode_rows": max(step.shape.decode_rows for step in kind),
             "max_prompt_rows": max(step.shape.prompt_rows for step in kind),
         }
@@ -87,6 +92,7 @@ def _decode_cost(steps: list[MeasuredStep]) -> StepCost:
     fit = _CostFit(steps)
     fit.add_curve("decode_rows", _stair_knots(fit.column("decode_rows")))
     fit.add_slope("decode_context")
+    fit.add_after_idle()
     return fit.solve()
 
 
@@ -97,6 +103,7 @@ def _chunk_cost(steps: list[MeasuredStep]) -> StepCost:
         fit.add_curve(name, _even_knots(fit.column(name)))
     for name in ("decode_context", "num_chunks", "chunk_work"):
         fit.add_slope(name)
+    fit.add_after_idle()
     return fit.solve()
 
 
@@ -123,7 +130,8 @@ class _CostFit:
     def __init__(self, steps: list[MeasuredStep]) -> None:
         self._steps = steps
         self._columns: list[np.ndarray] = []
-        self._constant: int | None = None  # these three say which columns are whose
+        self._constant: int | None = None  # these say which columns are whose
+        self._after_idle: int | None = None
         self._slopes: dict[str, int] = {}
         self._curves: dict[str, tuple[int, np.ndarray]] = {}
 
@@ -132,6 +140,9 @@ class _CostFit:
 
     def add_constant(self) -> None:
         self._constant = self._add([np.ones(len(self._steps))])
+
+    def add_after_idle(self) -> None:
+        self._after_idle = self._add([np.array([step.after_idle for step in self._steps], dtype=np.float64)])
 
     def add_slope(self, name: str) -> None:
         self._slopes[name] = self._add([self.column(name)])
@@ -148,9 +159,12 @@ class _CostFit:
         if not self._steps:
             return StepCost()
         seconds = np.array([step.device_s for step in self._steps])
-        x = robust_nonnegative(np.stack(self._columns, axis=1), seconds)
+        design = np.stack(self._columns, axis=1)
+        x = robust_nonnegative(design, seconds)
         return StepCost(
             constant=0.0 if self._constant is None else float(x[self._constant]),
+            after_idle=0.0 if self._after_idle is None else float(x[self._after_idle]),
+            noise=_noise(seconds / np.maximum(design @ x, 1e-9)),
             slopes={name: float(x[place]) for name, place in self._slopes.items()},
             curves={
                 name: Curve(knots.astype(int).tolist(), np.cumsum(x[place : place + len(knots)]).tolist())
@@ -162,6 +176,12 @@ class _CostFit:
         place = len(self._columns)
         self._columns += columns
         return place
+
+
+def _noise(factors: np.ndarray) -> list[float]:
+    """Means of equal shares of the sorted factors, so that their mean, and so the total time, is kept."""
+    count = min(_NOISE_LEVELS, len(factors))
+    return [float(part.mean()) for part in np.array_split(np.sort(factors), count)]
 
 
 def _host_costs(steps: list[MeasuredStep], blocking: bool) -> HostCosts:

@@ -43,8 +43,12 @@ class Fleet:
         *,
         trace_block_size: int | None = None,
         admission: Admission = admit_all,
+        noise_seed: int | None = None,
     ) -> None:
-        self.replicas = [Replica(profile, self._take) for _ in range(num_replicas)]
+        self.replicas = [
+            Replica(profile, self._take, None if noise_seed is None else noise_seed + place)
+            for place in range(num_replicas)
+        ]
         self._max_model_len = profile.limits.max_model_len
         self._costs = profile.front_end
         self._router = router

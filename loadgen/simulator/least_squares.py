@@ -48,15 +48,20 @@ def _solve_free(gram: np.ndarray, projected: np.ndarray, x: np.ndarray, free: np
 
 
 def robust_nonnegative(design: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """As `nonnegative`, of relative errors, with outliers weighed down by Huber's rule, reweighted."""
+    """As `nonnegative`, of relative errors, with outliers weighed down by Huber's rule, reweighted.
+
+    Errors are relative to the prediction of the round before: relative to the measurement, too low a curve
+    would fit best.
+    """
     weights = np.ones(len(seconds))
     floor = max(float(np.median(seconds)) / 100, 1e-9)
-    relative = 1 / np.maximum(seconds, floor)
+    expected = np.maximum(seconds, floor)
     x = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
-        row_scale = relative * np.sqrt(weights)
+        row_scale = np.sqrt(weights) / expected
         x = nonnegative(design * row_scale[:, None], seconds * row_scale)
-        residuals = np.abs(design @ x - seconds) * relative
+        expected = np.maximum(design @ x, floor)
+        residuals = np.abs(expected - seconds) / expected
         typical = max(float(np.median(residuals)) / 0.6745, 1e-6)
         weights = np.minimum(1.0, _HUBER * typical / np.maximum(residuals, 1e-12))
     return x

@@ -40,13 +40,18 @@ class ReplicaCounts:
 class Replica:
     """`on_step` is told of each settled step: when its tokens were on the host, and what it brought."""
 
-    def __init__(self, profile: Profile, on_step: Callable[[int, list[Committed]], None]) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        on_step: Callable[[int, list[Committed]], None],
+        noise_seed: int | None = None,
+    ) -> None:
         limits = profile.limits
         self.scheduler = Scheduler(limits, frozenset(), clock=lambda: self.now_ns)
         self.now_ns = 0  # of the engine thread
         self.counts = ReplicaCounts()
         self.prompt_backlog = 0  # prompt tokens of requests that wait for their first token
-        self._timer = StepTimer(profile.step, max_rows=max_step_rows(limits))
+        self._timer = StepTimer(profile.step, max_rows=max_step_rows(limits), noise_seed=noise_seed)
         host = profile.host
         self._schedule_ns, self._schedule_row_ns = int(host.schedule_s * 1e9), host.schedule_per_row_s * 1e9
         self._launch_ns, self._launch_row_ns = int(host.launch_s * 1e9), host.launch_per_row_s * 1e9
@@ -92,10 +97,11 @@ class Replica:
 
     def _launch(self, plan: StepPlan) -> None:
         shape = shape_of_plan(plan)
-        step_ns = int(self._timer.seconds(shape) * 1e9)
         rows = shape.decode_rows + shape.num_chunks
         self.now_ns += self._schedule_ns + int(self._schedule_row_ns * rows)
         launched_ns = self.now_ns
+        after_idle = not self._blocking and launched_ns >= self._device_free_ns
+        step_ns = int(self._timer.seconds(shape, after_idle) * 1e9)
         if self._blocking:
             self.now_ns += step_ns
             ready_ns = self.now_ns

@@ -20,6 +20,7 @@ class Setting:
     limits: dict[str, Any] = field(default_factory=dict)  # changes to the profile's `SchedulerConfig`
     pipeline_depth: int | None = None
     admission_ttft_s: float | None = None
+    noise_seed: int | None = 0  # None: steps of one shape all take the same time
 
     def applied_to(self, profile: Profile) -> Profile:
         """Raises `ConfigError`, when a replica is made, for limits that no scheduler can keep."""
@@ -50,6 +51,7 @@ def simulate(
         on_outcome,
         trace_block_size=trace_block_size,
         admission=admit_all if limit_s is None else admit_within(profile, limit_s),
+        noise_seed=setting.noise_seed,
     )
     fleet.run(requests)
     return fleet

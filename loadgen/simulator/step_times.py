@@ -22,7 +22,7 @@ class MeasuredStep:
     commit_s: float
     num_generated: int
     pause_s: float | None  # from settling a step to planning this one; None after an idle time
-    waited: bool  # the host waited for the device, so `device_s` is the device's and not the host's
+    after_idle: bool  # the device had nothing to do when it came, so launching it is in `device_s`
 
 
 def is_blocking(entries: list[StepEntry]) -> bool:
@@ -50,7 +50,7 @@ def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
                 commit_s=entry.commit_ns / 1e9,
                 num_generated=entry.num_generated,
                 pause_s=pause_ns / 1e9 if pause_ns < _IDLE_NS else None,
-                waited=blocking or entry.collect_ns > 20_000,
+                after_idle=not blocking and launched_ns >= collected_ns,
             )
         )
         collected_ns = ready_ns

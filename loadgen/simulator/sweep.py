@@ -64,7 +64,7 @@ class Sweep:
         token_range: TokenRange,
         seed: int = 0,
     ) -> None:
-        """`limits` are the server's. Prompts have up to `max_prompt_tokens`, except those of a few waves."""
+        """`limits` are the server's. Prompts have up to `max_prompt_tokens`, except those of waves."""
         self.limits = limits
         self.seconds = seconds
         self.max_prompt_tokens = max_prompt_tokens
@@ -73,6 +73,7 @@ class Sweep:
         self._pool = ConnectionPool(self._server, spares=32)
         self._model = ""
         self._token_range = token_range
+        self._prompt_rate = 0.0  # prompt tokens per second, one request at a time
         self._failure = ""  # the last request's
         self._rng = np.random.default_rng(seed)
         self._deadline_s = 0.0
@@ -87,13 +88,16 @@ class Sweep:
         await self._timed("prompts", _SHARES["prompts"], self._users(1, self._prompts_alone()))
         if not self.phases[0].ttft_s:
             raise ServerUnusableError(f"no prompt was answered ({self._failure})")
-        self._slow_down()
+        alone = self.phases[0]
+        self._prompt_rate = alone.num_prompt_tokens / (alone.end_ns - alone.begin_ns) * 1e9
         waves = self._waves()
         for wave in waves:
             await self._timed("waves", _SHARES["waves"] / len(waves), self._wave(*wave))
         counts = self._user_counts()
+        share = _SHARES["users"] / len(counts)
+        longest = min(self.max_prompt_tokens, int(self._prompt_rate * share * self.seconds / 8))
         for count in counts:
-            await self._timed("users", _SHARES["users"] / len(counts), self._users(count, self._mixed()))
+            await self._timed("users", share, self._users(count, self._mixed(max(longest, _SHORT_PROMPT))))
         await self._pool.close()
 
     async def _timed(self, name: str, share: float, run: Coroutine[Any, Any, None]) -> None:
@@ -103,35 +107,32 @@ class Sweep:
         await run
         phase.end_ns = time.monotonic_ns()
 
-    def _slow_down(self) -> None:
-        """Shorten prompts, if need be, so that all rows together are prefilled in a part of a phase."""
-        alone = self.phases[-1]
-        rate = alone.num_prompt_tokens / max(alone.end_ns - alone.begin_ns, 1) * 1e9
-        affordable = rate * self.seconds * _PREFILL_SHARE / self.limits.max_num_seqs
-        self.max_prompt_tokens = max(min(self.max_prompt_tokens, int(affordable)), 2 * _SHORT_PROMPT)
-
     def _waves(self) -> list[tuple[int, int]]:
-        """(requests, prompt tokens): all rows over deep and short contexts, a few over very deep ones."""
+        """(requests, prompt tokens): all rows over deep and short contexts, a few over very deep ones.
+
+        The prompts of one wave may take a part of the time only.
+        """
         limits = self.limits
-        pool = limits.num_blocks * limits.block_size * 3 // 4
-        room = limits.max_model_len // 2
         rows = limits.max_num_seqs
         few = max(rows // 16, 1)
-        deep = min(pool // rows - rows, room, self.max_prompt_tokens)
-        very_deep = min(pool // few - rows, room, 16 * self.max_prompt_tokens)
-        return [(rows, max(deep, _SHORT_PROMPT)), (rows, _SHORT_PROMPT), (few, max(very_deep, _SHORT_PROMPT))]
+        affordable = int(self._prompt_rate * self.seconds * _PREFILL_SHARE)
+        total = min(affordable, limits.num_blocks * limits.block_size * 3 // 4)
+        longest = limits.max_model_len // 2
+        depths = [(rows, total // rows), (rows, _SHORT_PROMPT), (few, total // few)]
+        return [(count, max(min(depth, longest), _SHORT_PROMPT)) for count, depth in depths]
 
     async def _wave(self, count: int, prompt_tokens: int) -> None:
-        """Answers end one step after the other, down from `count` rows to one, until the time is over."""
+        """Answers end one after the other, down from `count` rows to one, until the time is over."""
+        stride = max(self.limits.max_num_seqs // count // 4, 1)
         longest = self.limits.max_model_len - prompt_tokens
         while self._time_left() > 0:
-            asks = [Ask(prompt_tokens, min(_LEAST_OUTPUT + i, longest)) for i in range(count)]
-            await asyncio.gather(*map(self._send, asks))
+            outputs = [min(_LEAST_OUTPUT + stride * i, longest) for i in range(count)]
+            await asyncio.gather(*(self._send(Ask(prompt_tokens, output)) for output in outputs))
 
     def _user_counts(self) -> list[int]:
-        """1, 2, 4, ... as many as run at once."""
+        """1, 4, 16, ... as many as run at once."""
         rows = self.limits.max_num_seqs
-        return [1 << i for i in range(rows.bit_length()) if 1 << i < rows] + [rows]
+        return [4**i for i in range(10) if 4**i < rows] + [rows]
 
     async def _users(self, count: int, asks: Iterator[Ask]) -> None:
         """Each user asks again when answered, until the time is over."""
@@ -146,10 +147,10 @@ class Sweep:
         while True:
             yield Ask(self._draw(1, self.max_prompt_tokens), 1)
 
-    def _mixed(self) -> Iterator[Ask]:
-        most = min(_MOST_OUTPUT, self.limits.max_model_len - self.max_prompt_tokens)
+    def _mixed(self, longest_prompt: int) -> Iterator[Ask]:
+        most = min(_MOST_OUTPUT, self.limits.max_model_len - longest_prompt)
         while True:
-            yield Ask(self._draw(16, self.max_prompt_tokens), self._draw(_LEAST_OUTPUT, most))
+            yield Ask(self._draw(16, longest_prompt), self._draw(_LEAST_OUTPUT, most))
 
     def _draw(self, low: int, high: int) -> int:
         """Log-uniform, both included."""
