@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _LEAST_TOKENS = 64  # a prompt always moves on
 _GRAIN = 64
+_NO_BACKLOG = 4  # so many waiting sequences are a burst of arrivals
 _FIRST_RATE = 20_000.0  # tokens per second, until steps have been seen
 _WEIGHT = 0.2  # of the newest step in the running averages
 
@@ -12,8 +13,9 @@ class ChunkBudget:
     """Bounds a step with decodes to about `target_s` seconds.
 
     A step takes the time of its decodes plus its prompt tokens over a rate. Both are learnt from the steps
-    that run, so the bound fits any model and device. A backlog stretches the target: when prompts queue up,
-    the server cannot keep both the target and the load, and small chunks would waste what it has.
+    that run, so the bound fits any model and device. One prompt after the other in steps of the target's
+    length have their first tokens earlier, on average, than several together in a longer step. But a backlog
+    stretches the target: the server cannot keep both it and the load, and small chunks waste what it has.
     """
 
     def __init__(self, target_s: float) -> None:
@@ -23,9 +25,13 @@ class ChunkBudget:
 
     def tokens(self, num_waiting: int) -> int:
         """Prompt tokens for a step with decodes while so many sequences wait."""
-        target_s = self.target_s * (1 + num_waiting / 4)
+        target_s = self.target_s * (1 + max(0, num_waiting - _NO_BACKLOG) / 8)
         tokens = int(max(target_s - self._decode_s, 0.0) * self._tokens_per_s)
         return max(tokens // _GRAIN * _GRAIN, _LEAST_TOKENS)
+
+    def expected_s(self, num_decodes: int, num_prompt_tokens: int) -> float:
+        """How long such a step will take."""
+        return (self._decode_s if num_decodes else 0.0) + num_prompt_tokens / self._tokens_per_s
 
     def observe(self, num_decodes: int, num_prompt_tokens: int, seconds: float) -> None:
         """A step took so long on the device."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.inbox import Abort, Command, Finish, ForgetPrefixes, Inbox, Stop, Submit
+from engine.pacer import Pacer
 from engine.plan import StepPlan
 from engine.prompt_scores import PromptScores
 from engine.record import StepEntry
@@ -53,6 +54,8 @@ class EngineLoop:
         self._recorder = recorder
         self._depth = depth
         self._check_invariants = check_invariants
+        budget = scheduler.chunk_budget
+        self._pacer = Pacer(budget) if budget is not None and depth > 1 else None
         self._prompt_scores = PromptScores()
         self._in_flight: deque[_InFlight] = deque()
         self._collected_ns = 0  # when the last step's results were there
@@ -72,8 +75,9 @@ class EngineLoop:
         """One pass. Waits up to `wait_s` for a command when there is nothing to compute."""
         self.heartbeat_ns = time.monotonic_ns()
         idle = not self._in_flight and not self._scheduler.has_work
-        for command in self._inbox.drain(wait_s if idle else 0.0):
-            self._obey(command)
+        self._obey_all(wait_s if idle else 0.0)
+        if self._in_flight and self._pacer is not None:
+            self._await_planning(self._in_flight[-1], self._pacer)
         scheduled_at_ns = time.monotonic_ns()
         plan = self._scheduler.schedule()
         if plan is not None:
@@ -82,6 +86,20 @@ class EngineLoop:
             self._publish(self._in_flight.popleft())
         if self._check_invariants:
             self._scheduler.check()
+
+    def _await_planning(self, newest: _InFlight, pacer: Pacer) -> None:
+        """Until the next step has to be planned so that the device does not wait for it."""
+        begun_ns = max(newest.launched_ns, self._collected_ns)
+        num_decodes = len(newest.plan.decodes)
+        slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
+        until_ns = begun_ns + int(slack_s * 1e9)
+        while not self._stopped and (wait_ns := until_ns - time.monotonic_ns()) > 0:
+            self._obey_all(wait_ns / 1e9)
+
+    def _obey_all(self, wait_s: float) -> None:
+        """Obey what is in the inbox, if it is empty what comes within `wait_s`."""
+        for command in self._inbox.drain(wait_s):
+            self._obey(command)
 
     def _obey(self, command: Command) -> None:
         match command:
@@ -105,9 +123,12 @@ class EngineLoop:
         self._recorder.planned(plan)
         entry = self._step_entry(plan, scheduled_at_ns)
         launch = self._runner.launch(plan)
+        launched_ns = time.monotonic_ns()
+        if self._pacer is not None:
+            self._pacer.observe((launched_ns - scheduled_at_ns) / 1e9)
         if entry is not None:
             entry.schedule_ns = planned_ns - scheduled_at_ns
-            entry.launch_ns = time.monotonic_ns() - planned_ns
+            entry.launch_ns = launched_ns - planned_ns
         self._in_flight.append(_InFlight(plan, launch, planned_ns, entry))
 
     def _publish(self, step: _InFlight) -> None:

@@ -22,8 +22,18 @@ def test_steps_settle_near_the_target(tokens_per_s: float, decode_s: float) -> N
 
 def test_a_backlog_stretches_the_target() -> None:
     budget = ChunkBudget(target_s=0.030)
-    assert budget.tokens(0) < budget.tokens(4) < budget.tokens(40)
-    assert budget.tokens(4) == pytest.approx(2 * budget.tokens(0), abs=64)
+    assert budget.tokens(0) == budget.tokens(4) < budget.tokens(8) < budget.tokens(40)
+    assert budget.tokens(12) == pytest.approx(2 * budget.tokens(0), abs=64)
+
+
+def test_it_expects_what_it_has_seen() -> None:
+    budget = ChunkBudget(target_s=0.030)
+    for _ in range(100):
+        budget.observe(10, 0, 0.005)
+        budget.observe(10, 500, 0.015)
+    assert budget.expected_s(10, 0) == pytest.approx(0.005, rel=0.05)
+    assert budget.expected_s(10, 1000) == pytest.approx(0.025, rel=0.05)
+    assert budget.expected_s(0, 1000) == pytest.approx(0.020, rel=0.05)
 
 
 def test_decodes_slower_than_the_target_still_leave_prompts_a_little() -> None:
