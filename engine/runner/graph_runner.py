@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _SMALL_ROWS = 16
 _SMALL_CONTEXTS = (512, 4096)
 _LARGE_CONTEXTS = (8192,)
+_NUM_COMPILERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class GraphModelRunner(ModelRunner):
     def capture_all(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Capture every graph that `launch` may want; one that is missing is captured when it is wanted."""
         decodes = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
+        if self._device.type == "cuda":
+            self._compile([key for key in decodes if key[0] <= _SMALL_ROWS])
         captures: list[Callable[[], object]] = [
             partial(self._mixed_graphs.graph, *key) for key in self._mixed_graphs.keys
         ]
@@ -105,6 +109,20 @@ class GraphModelRunner(ModelRunner):
             capture()
             if progress is not None:
                 progress(done, len(captures))
+
+    def _compile(self, decodes: list[tuple[int, int]]) -> None:
+        """Compile what small batches need: a dozen kernels for each, a second or so one after the other.
+
+        They run side by side for that, on padding; what they compute means nothing.
+        """
+        self._tables.send_batch([], _SMALL_ROWS)
+
+        def run(key: tuple[int, int]) -> None:
+            with torch.cuda.device(self._device), torch.inference_mode():
+                self._forward(*key)
+
+        with ThreadPoolExecutor(_NUM_COMPILERS) as pool:
+            list(pool.map(run, decodes))
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:

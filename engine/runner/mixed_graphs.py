@@ -28,7 +28,7 @@ _ROWS = (
 _MAX_OPERATIONS = 4e13
 # Room for decodes in a graph. Room that is not used costs little: attention skips it, the head is small.
 _DECODES = (16, 128)
-_MAX_CHUNKS = 32
+_CHUNK_ROWS = 32  # on average at least, or there is no room for so many chunks
 _OF_A_DECODE = -1  # token id of a row whose token is on the device
 
 
@@ -63,7 +63,7 @@ class _MixedGraph:
 
 
 class MixedGraphs:
-    """Graphs by (rows, room for decodes), padded; any mixture of up to `_MAX_CHUNKS` - 1 chunks."""
+    """Graphs by (rows, room for decodes), padded, for any mixture of chunks that are not all tiny."""
 
     def __init__(
         self,
@@ -99,16 +99,15 @@ class MixedGraphs:
 
     def takes(self, plan: StepPlan) -> bool:
         """Prompt logprobs need the logits of every row, which the graphs leave out."""
-        if not plan.chunks or len(plan.chunks) >= _MAX_CHUNKS:
+        if not plan.chunks or any(c.sequence.params.prompt_logprobs is not None for c in plan.chunks):
             return False
-        plain = all(chunk.sequence.params.prompt_logprobs is None for chunk in plan.chunks)
-        return plain and self._key(plan) is not None
+        return self._key(plan) is not None
 
     def _key(self, plan: StepPlan) -> tuple[int, int] | None:
         """The smallest graph that holds the step."""
         num_decodes = len(plan.decodes)
         room = next(room for room in (0, *self._decode_rooms) if room >= num_decodes)
-        num_rows = max(plan.num_tokens, room)
+        num_rows = max(plan.num_tokens, room, len(plan.chunks) * _CHUNK_ROWS)
         return next(((size, room) for size in self._sizes if size >= num_rows), None)
 
     def run(self, plan: StepPlan) -> torch.Tensor:
@@ -128,7 +127,7 @@ class MixedGraphs:
         """The graph of this key, captured when it is first asked for."""
         key = (num_rows, num_decodes)
         if key not in self._graphs:
-            num_chunks = min(num_rows, _MAX_CHUNKS - 1) + 1
+            num_chunks = num_rows // _CHUNK_ROWS + 1
             schedule_size = self._attention.chunk_schedule_size(num_rows, num_chunks)
             max_blocks = self._rows.block_tables.shape[1]
             layout = _Layout(num_rows, num_decodes, num_chunks, max_blocks, schedule_size)

@@ -30,6 +30,7 @@ class TritonPlan:
     decodes: Decodes | None
     decode_config: DecodeConfig | None
     scratch: torch.Tensor  # fp32, for the splits of the decodes
+    order: torch.Tensor | None = None  # [M] int64: the decodes, longest context first
     chunks: Chunks | None = None
     first_chunk_row: int = 0  # from here on rows are written and attended as chunks
     tiles: torch.Tensor | None = None  # [2, N] int32, see kernels/triton/attention_prefill.py
@@ -91,12 +92,13 @@ class TritonAttention:
     def plan_splits(self, decodes: Decodes | None) -> TritonPlan:
         """A plan of decodes alone."""
         s = self.shape
-        config, size = None, 0
+        config, size, order = None, 0, None
         if decodes is not None:
             sms = num_multiprocessors(s.device)
             config = self.tuning.decode_config(s, len(decodes), decodes.max_context, sms)
+            order = decodes.context_lens.argsort(descending=True)
             size = scratch_size(len(decodes), s.num_heads, s.head_dim, config.num_splits)
-        return TritonPlan(decodes, config, self._scratch.at_least(size))
+        return TritonPlan(decodes, config, self._scratch.at_least(size), order)
 
     def forward(
         self, plan: TritonPlan, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -127,7 +129,7 @@ class TritonAttention:
     ) -> None:
         """q [M, heads, head_dim] to out [M, heads * head_dim]; k and v are written on the way."""
         decodes, config = plan.decodes, plan.decode_config
-        assert decodes is not None and config is not None
+        assert decodes is not None and config is not None and plan.order is not None
         attend_decodes(
             q,
             k,
@@ -136,6 +138,7 @@ class TritonAttention:
             decodes.block_tables,
             decodes.context_lens,
             decodes.slots,
+            plan.order,
             out,
             plan.scratch,
             scale=self.shape.scale,

@@ -6,6 +6,7 @@ Contract of both kernels, for B rows, H query heads over KV heads, head size D:
   keys, values [blocks, block_size, KV, D], contiguous
   block_tables [B, any] int32, any stride between rows; context_lens [B] int32, the new row included
   slots [B] int64, where k and v are written
+  order [B] int64, a permutation: programs of order[0] start first (long rows last would run alone at the end)
   out [B, H * D], contiguous; partial [B, H, splits, D] and stats [B, H, splits, 2], fp32 scratch
 A program owns (row, KV head, split). The query heads of a group are the rows of one matrix product, padded to
 16. Splits are whole tiles of keys; programs past a row's context end at once. The split that owns the last
@@ -93,7 +94,7 @@ def _attend_tiles(
 
 @triton.jit(
     do_not_specialize=["table_stride", "num_splits", "min_split_tiles"],
-    do_not_specialize_on_alignment=["tables_ptr", "lens_ptr", "slots_ptr"],
+    do_not_specialize_on_alignment=["tables_ptr", "lens_ptr", "slots_ptr", "order_ptr"],
 )
 def decode_splits(
     q_ptr,
@@ -104,6 +105,7 @@ def decode_splits(
     tables_ptr,
     lens_ptr,
     slots_ptr,
+    order_ptr,
     out_ptr,
     partial_ptr,
     stats_ptr,
@@ -130,7 +132,7 @@ def decode_splits(
         gdc_wait()
     # Heads vary fastest: programs that run together read neighbouring parts of the same slots.
     kv_head = tl.program_id(0)
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.load(order_ptr + tl.program_id(1))
     split = tl.program_id(2)
     length = tl.load(lens_ptr + row)
     start, tiles, active = _split_tiles(length, num_splits, min_split_tiles, BLOCK_KEYS, WINDOW)
@@ -242,6 +244,7 @@ def attend_decodes(
     block_tables: torch.Tensor,
     context_lens: torch.Tensor,
     slots: torch.Tensor,
+    order: torch.Tensor,
     out: torch.Tensor,
     scratch: torch.Tensor,
     *,
@@ -274,6 +277,7 @@ def attend_decodes(
         block_tables,
         context_lens,
         slots,
+        order,
         out,
         partial,
         stats,
