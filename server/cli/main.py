@@ -13,6 +13,7 @@ from model.config import ModelError
 # Each module has `add_arguments(parser)` and `run(arguments) -> exit code`.
 COMMANDS = {
     "serve": ("server.cli.serve", "serve a model over the OpenAI HTTP API"),
+    "chat": ("server.cli.chat.cli", "talk to a served model in the terminal"),
     "replay": ("loadgen.cli.replay", "send a recorded trace to a server and measure it"),
     "load": ("loadgen.cli.load", "send random requests to a server and measure it"),
     "report": ("loadgen.cli.report", "show the figures and charts of a run from its record"),

@@ -16,7 +16,7 @@ from loadgen.client.sse import split_events
 from tests.support.browser import Witness, chromium, tab_stops
 from tests.support.byte_text import byte_tokenizer
 
-FIGURES = re.compile(r"First token after \d+\.\d\d s, \d+\.\d tokens/s, (\d+) tokens$")
+FIGURES = re.compile(r"First token after \d+\.\d\d s, (\d+\.\d tokens/s, )?\d+ tokens$")
 
 
 @pytest.fixture(scope="module")

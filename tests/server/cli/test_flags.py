@@ -186,7 +186,8 @@ def test_config_errors_of_the_class_itself_name_the_flag() -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", ["--help", "--version", "serve --help", "replay --help", "report --help", "trace --help"]
+    "argv",
+    ["--help", "--version", "serve --help", "replay --help", "report --help", "trace --help", "chat --help"],
 )
 def test_help_imports_nothing_heavy(argv: str) -> None:
     script = f"""
