@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from model.text.tokenizer import Tokenizer
-from server.chat_message import parsed_message, plain_message
+from server.chat_message import message_object
 from server.choice import Choice
 from server.generation import Generation
 from server.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
-from server.parsed_choice import ParsedChoice
 
 
 def answer_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def _chat_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -
     logprobs = chat_logprobs(generation, choice, tokens, tokenizer) if generation.logprobs else None
     result = {
         "index": choice.index,
-        "message": _message(generation, choice),
+        "message": message_object(choice.take_events(), generation.reasoning_fields),
         "logprobs": logprobs,
         "finish_reason": choice.finish_reason,
         "stop_reason": choice.stop_reason,
@@ -47,12 +46,6 @@ def _chat_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -
     if generation.return_token_ids:
         result["token_ids"] = [token.token_id for token in tokens]
     return result
-
-
-def _message(generation: Generation, choice: Choice) -> dict[str, Any]:
-    if isinstance(choice, ParsedChoice):
-        return parsed_message(choice.take_events(), generation.reasoning_fields)
-    return plain_message(choice.take_text())
 
 
 def _completion_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -> dict[str, Any]:

@@ -8,11 +8,7 @@ from typing import Any
 from server.parsers.events import CallArguments, CallCut, CallStart, Content, Event, Reasoning
 
 
-def plain_message(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, "refusal": None}
-
-
-def parsed_message(events: Iterable[Event], reasoning_fields: Sequence[str]) -> dict[str, Any]:
+def message_object(events: Iterable[Event], reasoning_fields: Sequence[str]) -> dict[str, Any]:
     """A call that was cut is content: it could not be made. `reasoning_fields` are null without reasoning."""
     content, reasoning = "", ""
     calls: list[dict[str, Any]] = []
@@ -29,7 +25,7 @@ def parsed_message(events: Iterable[Event], reasoning_fields: Sequence[str]) -> 
             case CallCut(text):
                 calls.pop()
                 content += text
-    message = plain_message(content)
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
     message |= dict.fromkeys(reasoning_fields, reasoning or None)
     if calls:
         message |= {"content": content or None, "tool_calls": calls}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.request import NO_TOKEN, FinishReason, TokenLogprobs
 from engine.sampling_params import SamplingParams
 from model.text.text_stream import TextStream
+from server.parsers.events import Content, Event
 
 
 @dataclass(slots=True)
@@ -72,6 +73,11 @@ class Choice:
         text = "".join(self._texts)
         self._texts.clear()
         return text
+
+    def take_events(self) -> list[Event]:
+        """What the text since the last call consists of: here, content."""
+        text = self.take_text()
+        return [Content(text)] if text else []
 
     def take_tokens(self) -> list[GeneratedToken]:
         """Tokens since the last call; empty unless `keep_tokens`."""

@@ -9,7 +9,6 @@ from server.choice import Choice
 from server.frames import ChunkFormat
 from server.generation import Generation
 from server.logprobs import chat_logprobs
-from server.parsed_choice import ParsedChoice
 from server.parsers.events import CallArguments, CallStart, Content, Event, Reasoning, merged
 
 
@@ -25,7 +24,6 @@ class MessageChunks(ChunkFormat):
         self._num_calls = [0] * len(generation.choices)
 
     def delta(self, choice: Choice) -> bytes:
-        assert isinstance(choice, ParsedChoice)
         deltas = [self._delta(choice.index, event) for event in merged(choice.take_events())]
         chunks: list[dict[str, Any]] = [{"delta": delta, "logprobs": None} for delta in deltas if delta]
         if choice.finish_reason is not None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import Any
 
 from engine.request import FinishReason
 from model.text.tokenizer import Tokenizer
+from server.choice import Choice
 from server.generation import Generation
 from server.logprobs import chat_logprobs
+from server.parsers.events import Content, merged
 from server.protocol.responses import ResponsesRequest
+from server.response_output import ResponseOutput
 
 
 class ResponseObject:
@@ -24,7 +26,7 @@ class ResponseObject:
 
     def ended(self, output: list[dict[str, Any]]) -> dict[str, Any]:
         """Completed, or incomplete if the answer reached its length."""
-        is_cut = self.generation.choices[0].finish_reason is FinishReason.LENGTH
+        is_cut = self.generation.choices[0].finish_reason == FinishReason.LENGTH
         response = self._object("incomplete" if is_cut else "completed", output)
         if is_cut:
             response["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -79,23 +81,22 @@ class ResponseObject:
 def whole_response(body: ResponsesRequest, generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
     """The body of an answer that is not streamed."""
     (choice,) = generation.choices
-    tokens = choice.take_tokens()
+    output = ResponseOutput(lambda kind, **fields: None)  # nobody is told of the steps
+    add_output(output, choice, generation, tokenizer)
+    return ResponseObject(body, generation).ended(output.items)
+
+
+def add_output(output: ResponseOutput, choice: Choice, generation: Generation, tokenizer: Tokenizer) -> None:
+    """What the choice has gained since the last time, and its end."""
+    tokens, events = choice.take_tokens(), merged(choice.take_events())
     logprobs = []
-    if generation.logprobs:
+    if generation.logprobs and tokens:
         logprobs = chat_logprobs(generation, choice, tokens, tokenizer)["content"]
-    part = text_part(choice.take_text(), logprobs)
-    is_cut = choice.finish_reason is FinishReason.LENGTH
-    message = message_item(item_id("msg"), [part], "incomplete" if is_cut else "completed")
-    return ResponseObject(body, generation).ended([message])
-
-
-def item_id(prefix: str) -> str:
-    return f"{prefix}_{uuid.uuid4().hex}"
-
-
-def text_part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-
-
-def message_item(identity: str, content: list[dict[str, Any]], status: str) -> dict[str, Any]:
-    return {"id": identity, "type": "message", "role": "assistant", "status": status, "content": content}
+        if not events and not generation.is_parsed:  # tokens of no text, EOS for one
+            events = [Content("")]
+    for event in events:
+        output.add(event, logprobs)
+        if isinstance(event, Content):
+            logprobs = []
+    if choice.finish_reason is not None:
+        output.close(is_cut=choice.finish_reason == FinishReason.LENGTH)

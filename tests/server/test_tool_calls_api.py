@@ -289,3 +289,34 @@ def test_servers_without_the_flags_say_what_they_need(served: Any) -> None:
 def test_template_variables_reach_the_template(parsing: Any) -> None:
     fields = {"chat_template": "{{ mood }}", "chat_template_kwargs": {"mood": "calm"}}
     assert prompt_of(parsing, messages=[{"role": "user", "content": "q"}], **fields) == "calm"
+
+
+RESPONSES_TOOLS: list[Any] = [{"type": "function", **tool["function"]} for tool in TOOLS]
+OUTPUT_TEXT = "<think>hm</think>So:\n" + hermes(CALLS)
+
+
+def test_a_response_has_an_item_for_each_part(client: openai.OpenAI) -> None:
+    response = client.responses.create(model="", input=OUTPUT_TEXT, tools=RESPONSES_TOOLS)
+    reasoning, message, add, list_tables = response.output
+    assert reasoning.type == "reasoning" and reasoning.content[0].text == "hm"
+    assert message.type == "message" and response.output_text == "So:"
+    assert add.type == list_tables.type == "function_call"
+    assert (add.name, add.arguments, list_tables.arguments) == ("add", '{"a": 2, "b": 3}', "{}")
+    assert add.call_id != list_tables.call_id and response.status == "completed"
+    assert response.usage.output_tokens_details.reasoning_tokens == len("<think>hm</think")
+
+
+def test_a_streamed_response_adds_up_to_the_whole(client: openai.OpenAI) -> None:
+    request: dict[str, Any] = {"model": "", "input": OUTPUT_TEXT, "tools": RESPONSES_TOOLS}
+    whole = client.responses.create(**request)
+    with client.responses.stream(**request) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [item.type for item in final.output] == [item.type for item in whole.output]
+    assert final.output_text == whole.output_text
+    assert [getattr(item, "arguments", "") for item in final.output] == ["", "", '{"a": 2, "b": 3}', "{}"]
+    arguments = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert "".join(arguments) == '{"a": 2, "b": 3}{}'
+    thoughts = [event.delta for event in events if event.type == "response.reasoning_text.delta"]
+    assert "".join(thoughts) == "hm"
