@@ -22,8 +22,8 @@ from engine.request import FinishReason, Request
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 
-_EOS = 1
-_TOKEN = 0
+_EOS = 0
+_TOKEN = 1
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Replay:
         hashes = [block.to_bytes(6) for block in record.block_ids[: record.num_prompt_tokens // block_size]]
         request = Request(
             record.request_id,
-            np.zeros(record.num_prompt_tokens, dtype=np.int32),
+            np.full(record.num_prompt_tokens, _TOKEN, dtype=np.int32),
             SamplingParams(max_tokens=record.max_tokens),
             hashes,
             RequestRecord(record.request_id),
@@ -157,4 +157,6 @@ class _Replay:
         record = live.record
         is_last = length + 1 - record.num_prompt_tokens == len(record.token_times_ns[index])
         by_token = live.ends_by_eos or len(record.finish_reasons) > 1
-        return _EOS if is_last and by_token and record.finish_reasons[index] == FinishReason.STOP else _TOKEN
+        if is_last and by_token and record.finish_reasons[index] == FinishReason.STOP:
+            return _EOS
+        return _TOKEN + index  # siblings of one prompt write different texts
