@@ -129,6 +129,10 @@ class EngineLoop:
         if entry is not None:
             entry.schedule_ns = planned_ns - scheduled_at_ns
             entry.launch_ns = launched_ns - planned_ns
+        if launch.awaits_tokens:
+            while self._in_flight:
+                self._publish(self._in_flight.popleft())
+            launch.resume()
         self._in_flight.append(_InFlight(plan, launch, planned_ns, entry))
 
     def _publish(self, step: _InFlight) -> None:
@@ -138,6 +142,8 @@ class EngineLoop:
         self._observe(step, now_ns)
         self._prompt_scores.add(result.prompt_logprobs, step.plan)
         output = StepOutput(step.plan.step, now_ns)
+        for sequence_id in result.stuck:
+            self._give_up(sequence_id, output)
         num_generated = 0
         for sequence, token_id, finish_reason in self._scheduler.commit(step.plan, result.token_ids):
             sequence_id = sequence.sequence_id
@@ -161,6 +167,12 @@ class EngineLoop:
             step.entry.collect_ns = now_ns - collected_at_ns
             step.entry.commit_ns = time.monotonic_ns() - now_ns
         self._recorder.timed(step.entry)
+
+    def _give_up(self, sequence_id: int, output: StepOutput) -> None:
+        sequence = self._scheduler.finish(sequence_id, FinishReason.ERROR)
+        if sequence is not None:
+            output.add(sequence_id, NO_TOKEN, FinishReason.ERROR)
+            self._ended(sequence, FinishReason.ERROR)
 
     def _observe(self, step: _InFlight, now_ns: int) -> None:
         """Tell the scheduler how long the step took since it, and it alone, had the device."""

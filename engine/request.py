@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.constraint import Constraint
 from engine.record import RequestRecord
 from engine.sampling_params import SamplingParams
 
@@ -22,7 +23,7 @@ class FinishReason(StrEnum):
     STOP = "stop"  # EOS, a stop token id, or a stop string that the front end found
     LENGTH = "length"  # max_tokens or the context limit
     ABORT = "abort"  # the client went away
-    ERROR = "error"  # the engine could not go on with it
+    ERROR = "error"  # the engine could not go on with it: its constraint takes too much work to follow
 
 
 class TokenLogprobs(NamedTuple):
@@ -50,10 +51,16 @@ class Request:
     n: int = 1
     priority: int = 0  # lower runs first, under the priority policy
     cache_salt: bytes = b""
+    constraint: Constraint | None = None  # what the output has to match
     sequence_ids: tuple[int, ...] = field(init=False)  # process-wide unique, one for each of the n
 
     def __post_init__(self) -> None:
         self.sequence_ids = tuple(next(_sequence_ids) for _ in range(self.n))
+
+    @property
+    def ends_at_eos(self) -> bool:
+        """A complete constrained output has nowhere else to go, `ignore_eos` or not."""
+        return self.constraint is not None or not self.params.ignore_eos
 
 
 @dataclass(slots=True)

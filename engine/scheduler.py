@@ -120,7 +120,7 @@ class Scheduler:
             sequence.order = (self._policy.urgency(request), next(self._arrivals))
             sequence.leader = sequences[0] if sequence.index else None
             sequence.stop_ids = frozenset(params.stop_token_ids)
-            if not params.ignore_eos:
+            if request.ends_at_eos:
                 sequence.stop_ids |= self.eos_token_ids
             if not self.config.enable_prefix_caching:
                 self._make_private(sequence)

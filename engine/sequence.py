@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from engine.constraint import Matcher
     from engine.request import Request
 
 PENDING_TOKEN = -1
@@ -34,6 +35,7 @@ class Sequence:
         "cache_salt",
         "index",
         "leader",
+        "matcher",
         "max_length",
         "max_tokens",
         "num_admissions",
@@ -72,6 +74,8 @@ class Sequence:
         self.max_tokens = max_tokens
         self.max_length = self.num_prompt_tokens + max_tokens
         self.stop_ids: frozenset[int] = frozenset()  # token ids that end it
+        constraint = request.constraint
+        self.matcher: Matcher | None = None if constraint is None else constraint.new_matcher()
 
         self.row = -1  # index in the runner's resident tables while running
         self.num_admissions = 0  # tells a sequence that came back to a row from one that never left

@@ -101,6 +101,28 @@ def apply_penalties(
     return logits - presence.unsqueeze(1) * generated
 
 
+def apply_token_masks(logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    """Logits [R, V] with -inf for the tokens that `bits` exclude in some rows; the input stays as it is.
+
+    rows [C] int64; bits [C, ceil(V / 32)] int32: bit i of word w allows token 32 * w + i.
+    """
+    if runs_fused(logits):
+        from kernels.triton.token_masks import apply_token_masks_
+
+        return apply_token_masks_(logits.clone(), rows, bits)
+    allowed = unpack_token_masks(bits, logits.shape[-1])
+    return logits.index_copy(0, rows, logits[rows].masked_fill_(~allowed, float("-inf")))
+
+
+def unpack_token_masks(bits: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """[C, vocab_size] bool from `bits` [C, ceil(vocab_size / 32)] int32."""
+    if bits.device.type == "cpu":  # numpy unpacks ten times faster
+        octets = bits.numpy().view(np.uint8)
+        return torch.from_numpy(np.unpackbits(octets, axis=1, count=vocab_size, bitorder="little")).bool()
+    shifts = torch.arange(32, dtype=torch.int32, device=bits.device)
+    return ((bits.unsqueeze(-1) >> shifts) & 1).bool().flatten(1)[:, :vocab_size]
+
+
 def restrict(
     scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor
 ) -> torch.Tensor:

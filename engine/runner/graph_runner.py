@@ -54,6 +54,11 @@ def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
     return SmallBatchDecode(decoder)
 
 
+def _sample_plain(graph: _DecodeGraph, num_rows: int) -> Sampled:
+    graph.sample()
+    return Sampled(graph.token_ids[:num_rows])
+
+
 def graph_sizes(max_num_seqs: int) -> list[int]:
     """Batch sizes to capture: close together where a padded row costs most, `max_num_seqs` included."""
     steps = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256]
@@ -126,7 +131,7 @@ class GraphModelRunner(ModelRunner):
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:
-        launch = StepLaunch()
+        launch = StepLaunch(self._device)
         block_size = self._block_size
         # A decode has news for the host's tables only when it begins a block.
         self._tables.update([entry for entry in plan.decodes if entry.start % block_size == 0])
@@ -136,13 +141,13 @@ class GraphModelRunner(ModelRunner):
             self._run_mixed(plan, launch)
         else:
             if plan.decodes:
-                launch.add_sampled(plan.decodes, self._decode(plan))
+                self._decode(plan, launch)
             if plan.chunks:
                 self._run(StepPlan(plan.step, chunks=plan.chunks), launch)
         sampled_chunks = [chunk for chunk in plan.chunks if chunk.samples]
         if sampled_chunks:
             self._tables.send_lengths(sampled_chunks)
-        launch.close(self._device)
+        launch.close()
         return launch
 
     def _run_mixed(self, plan: StepPlan, launch: StepLaunch) -> None:
@@ -150,7 +155,7 @@ class GraphModelRunner(ModelRunner):
         logits = self._mixed_graphs.run(plan)
         sampled = plan.sampled
         if sampled:
-            launch.add_sampled(sampled, self._sampler.sample(logits, sampled))
+            self._sample_rows(launch, logits, sampled)
         if plan.decodes:
             self._tables.advance(self._tables.batch[: len(plan.decodes)])
 
@@ -162,7 +167,7 @@ class GraphModelRunner(ModelRunner):
         """Of the decode graph for the step's decodes."""
         return next(size for size in self._sizes if size >= len(plan.decodes))
 
-    def _decode(self, plan: StepPlan) -> Sampled:
+    def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
         decodes, num_rows, size = plan.decodes, len(plan.decodes), self._size(plan)
         longest = max([entry.start for entry in decodes]) + 1
         context = next(context for context in self._contexts(size) if context >= longest)
@@ -170,11 +175,10 @@ class GraphModelRunner(ModelRunner):
         self._send_batch(plan)
         graph.forward()
         if self._sampler.wants_plain(decodes):
-            graph.sample()
-            return Sampled(graph.token_ids[:num_rows], None, [])
-        sampled = self._sampler.sample(graph.logits[:num_rows].float(), decodes)
-        self._tables.advance(self._tables.batch[:num_rows])
-        return sampled
+            launch.sample(decodes, partial(_sample_plain, graph, num_rows))
+        else:
+            self._sample_rows(launch, graph.logits[:num_rows].float(), decodes)
+            self._tables.advance(self._tables.batch[:num_rows])
 
     def _contexts(self, size: int) -> list[int]:
         """Context lengths with a graph of their own, the longest last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,10 +29,23 @@ class StepResult:
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by sequence id
     # By sequence id: the position of the first entry, and one entry for each prompt token scored by the step.
     prompt_logprobs: dict[int, tuple[int, list[TokenLogprobs]]] = field(default_factory=dict)
+    stuck: list[int] = field(default_factory=list)  # sequence ids whose constraint cannot be followed further
 
 
 class Launch(Protocol):
     """A step that runs; `collect` waits for its results."""
+
+    @property
+    def awaits_tokens(self) -> bool:
+        """Whether it samples for a constrained sequence: which tokens may come depends on all before.
+
+        Its forward pass runs, but `resume` has to be called once all steps before are committed.
+        """
+        ...
+
+    def resume(self) -> None:
+        """Enqueue the sampling. Never waits for the device."""
+        ...
 
     def collect(self) -> StepResult: ...
 
@@ -66,9 +80,9 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Launch:
-        launch = StepLaunch()
+        launch = StepLaunch(self._device)
         self._run(plan, launch)
-        launch.close(self._device)
+        launch.close()
         return launch
 
     def _run(self, plan: StepPlan, launch: StepLaunch) -> None:
@@ -78,9 +92,17 @@ class ModelRunner:
         hidden = self._decoder(inputs.token_ids, inputs.positions, attention_plan)
         scheduled = plan.sampled
         if scheduled:
-            logits = self._decoder.logits(hidden[inputs.sampled_tokens])
-            launch.add_sampled(scheduled, self._sampler.sample(logits, scheduled))
+            self._sample_rows(launch, self._decoder.logits(hidden[inputs.sampled_tokens]), scheduled)
         launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
+
+    def _sample_rows(
+        self, launch: StepLaunch, logits: torch.Tensor, scheduled: list[ScheduledSequence]
+    ) -> None:
+        launch.sample(
+            scheduled,
+            lambda: self._sampler.sample(logits, scheduled),
+            waits=self._sampler.is_constrained(scheduled),
+        )
 
     def _prompt_logprobs(self, plan: StepPlan, hidden: torch.Tensor) -> list[PromptScoreTensors]:
         """Scores of the prompt tokens that follow each row of a chunk, for requests that asked."""
@@ -122,13 +144,37 @@ class StepLaunch:
     What is added is sent at once: its device memory may be written again by the very next launch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._unsampled: list[tuple[list[ScheduledSequence], Callable[[], Sampled]]] = []
         self._sampled: list[tuple[list[ScheduledSequence], Sampled]] = []
         self._prompt_scores: list[PromptScoreTensors] = []
         self._event: torch.cuda.Event | None = None
 
-    def add_sampled(self, scheduled: list[ScheduledSequence], sampled: Sampled) -> None:
-        """Calls come in the order of plan.sampled."""
+    @property
+    def awaits_tokens(self) -> bool:
+        return bool(self._unsampled)
+
+    def sample(
+        self, scheduled: list[ScheduledSequence], draw: Callable[[], Sampled], *, waits: bool = False
+    ) -> None:
+        """Draw for these sequences now; if that `waits`, or a draw before it does, then in `resume`.
+
+        Calls come in the order of plan.sampled. The logits of a draw that waits must stay until then.
+        """
+        if waits or self._unsampled:
+            self._unsampled.append((scheduled, draw))
+        else:
+            self._send(scheduled, draw())
+
+    @torch.inference_mode()
+    def resume(self) -> None:
+        for scheduled, draw in self._unsampled:
+            self._send(scheduled, draw())
+        self._unsampled.clear()
+        self.close()
+
+    def _send(self, scheduled: list[ScheduledSequence], sampled: Sampled) -> None:
         sampled.token_ids = sampled.token_ids.to("cpu", non_blocking=True, copy=True)
         if sampled.logprobs is not None:
             sampled.logprobs = sampled.logprobs.to_host()
@@ -139,9 +185,9 @@ class StepLaunch:
             entry.tensors = entry.tensors.to_host()
         self._prompt_scores += scores
 
-    def close(self, device: torch.device) -> None:
-        """Nothing more will be added."""
-        if device.type == "cuda":
+    def close(self) -> None:
+        """Nothing more will be added, other than by `resume`."""
+        if self._device.type == "cuda" and not self._unsampled:
             self._event = torch.cuda.Event()
             self._event.record()
 
@@ -151,6 +197,7 @@ class StepLaunch:
         result = StepResult(token_ids=[])
         for scheduled, sampled in self._sampled:
             result.token_ids += sampled.token_ids.tolist()
+            result.stuck += sampled.stuck
             if sampled.logprobs is not None:
                 sequences = [scheduled[i].sequence for i in sampled.logprobs_of]
                 entries = sampled.logprobs.to_lists([s.params.logprobs or 0 for s in sequences])

@@ -10,8 +10,10 @@ import torch
 from engine.plan import ScheduledSequence
 from engine.runner.logprobs import LogprobTensors, gather_logprobs
 from engine.runner.rows import Rows
+from engine.runner.token_masks import MaskBuilder
 from engine.runner.upload import upload
 from engine.sampling_params import SamplingParams
+from engine.sequence import Sequence
 from kernels import sampling
 
 
@@ -30,6 +32,8 @@ class _BatchNeeds:
     bias_at: tuple[torch.Tensor, torch.Tensor] | None = None  # batch index and token id of each biased logit
     bias: torch.Tensor | None = None
     min_tokens: list[int] = field(default_factory=list)
+    constrained: list[int] = field(default_factory=list)
+    constrained_at: torch.Tensor | None = None
     logprobs: list[int] = field(default_factory=list)
     logprobs_at: torch.Tensor | None = None
     num_top_logprobs: int = 0
@@ -38,8 +42,9 @@ class _BatchNeeds:
 @dataclass(slots=True)
 class Sampled:
     token_ids: torch.Tensor  # [R] int64
-    logprobs: LogprobTensors | None  # rows in the order of `logprobs_of`
-    logprobs_of: list[int]  # batch indices that asked
+    logprobs: LogprobTensors | None = None  # rows in the order of `logprobs_of`
+    logprobs_of: list[int] = field(default_factory=list)  # batch indices that asked
+    stuck: list[int] = field(default_factory=list)  # ids of sequences whose constraint cannot be followed
 
 
 class Sampler:
@@ -47,19 +52,29 @@ class Sampler:
         self._rows = rows
         self._eos_token_ids = eos_token_ids
         self._device = rows.device
+        self._masks = MaskBuilder(rows.vocab_size, eos_token_ids, rows.device)
         self._minus_infinity = torch.full((), float("-inf"), device=rows.device)
         self._needs = _BatchNeeds(members=[], rows=torch.empty(0, dtype=torch.int64, device=self._device))
 
     def wants_plain(self, scheduled: list[ScheduledSequence]) -> bool:
         """Whether a temperature (0 for greedy) is all that these sequences ask for."""
         needs = self._needs_of(scheduled)
-        asked = (needs.restricted, needs.penalized, needs.bias, needs.logprobs_at)
+        asked = (needs.restricted, needs.penalized, needs.bias, needs.constrained_at, needs.logprobs_at)
         return not needs.min_tokens and all(extra is None for extra in asked)
+
+    def is_constrained(self, scheduled: list[ScheduledSequence]) -> bool:
+        """Whether `sample` needs to know the tokens of all steps before, for one of these sequences."""
+        return bool(self._needs_of(scheduled).constrained)
 
     def sample(self, logits: torch.Tensor, scheduled: list[ScheduledSequence]) -> Sampled:
         """`logits` [R, V] fp32 belong to `scheduled`, R long; remembers each row's token on the device."""
         needs = self._needs_of(scheduled)
         adjusted = self._adjust(logits, needs, scheduled)
+        stuck: list[int] = []
+        if needs.constrained_at is not None:
+            masks = self._masks.build([scheduled[i] for i in needs.constrained])
+            adjusted = sampling.apply_token_masks(adjusted, needs.constrained_at, masks.bits)
+            stuck = masks.stuck
         token_ids = self._choose(adjusted, needs, scheduled)
         self._rows.last_token[needs.rows] = token_ids
         if needs.penalized is not None:
@@ -68,7 +83,7 @@ class Sampler:
         if needs.logprobs_at is not None:
             at = needs.logprobs_at
             logprobs = gather_logprobs(logits[at], token_ids[at], needs.num_top_logprobs)
-        return Sampled(token_ids, logprobs, needs.logprobs)
+        return Sampled(token_ids, logprobs, needs.logprobs, stuck)
 
     def _adjust(
         self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
@@ -153,10 +168,11 @@ class Sampler:
     def _needs_of(self, scheduled: list[ScheduledSequence]) -> _BatchNeeds:
         members = [(entry.sequence.sequence_id, entry.row) for entry in scheduled]
         if members != self._needs.members:
-            self._needs = self._gather_needs(members, [entry.sequence.params for entry in scheduled])
+            self._needs = self._gather_needs(members, [entry.sequence for entry in scheduled])
         return self._needs
 
-    def _gather_needs(self, members: list[tuple[int, int]], params: list[SamplingParams]) -> _BatchNeeds:
+    def _gather_needs(self, members: list[tuple[int, int]], sequences: list[Sequence]) -> _BatchNeeds:
+        params = [sequence.params for sequence in sequences]
         needs = _BatchNeeds(members, self._index([row for _, row in members]))
         random = [i for i, p in enumerate(params) if not p.is_greedy]
         if random:
@@ -168,7 +184,12 @@ class Sampler:
             at, tokens, values = zip(*biases, strict=True)
             needs.bias_at = (self._index(list(at)), self._index(list(tokens)))
             needs.bias = upload(np.array(values, dtype=np.float32), self._device)
-        needs.min_tokens = [i for i, p in enumerate(params) if p.min_tokens > 0]
+        needs.constrained = [i for i, sequence in enumerate(sequences) if sequence.matcher is not None]
+        needs.constrained_at = self._index_or_none(needs.constrained)
+        # The masks of constrained sequences know of min_tokens.
+        needs.min_tokens = [
+            i for i, s in enumerate(sequences) if s.params.min_tokens > 0 and s.matcher is None
+        ]
         needs.logprobs = [i for i, p in enumerate(params) if p.logprobs is not None]
         needs.logprobs_at = self._index_or_none(needs.logprobs)
         needs.num_top_logprobs = max((p.logprobs or 0 for p in params), default=0)

@@ -65,6 +65,12 @@ class GenerationBody(RequestBody):
     cache_salt: str | None = None
     priority: int | None = None
     request_id: str | None = Field(default=None, validation_alias=AliasChoices("request_id", "rid"))
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
     @property
     def include_usage(self) -> bool:

@@ -44,6 +44,11 @@ class FakeLaunch:
     def __init__(self, runner: FakeRunner, num_sampled: int) -> None:
         self.runner, self.num_sampled = runner, num_sampled
 
+    awaits_tokens = False
+
+    def resume(self) -> None:
+        raise AssertionError("nothing is constrained")
+
     def collect(self) -> StepResult:
         self.runner.may_run.wait(20)
         if self.runner.error is not None:

@@ -1,0 +1,43 @@
+"""What an answer has to match, as the engine sees it: which tokens may come next, token by token.
+
+A `Constraint` travels with its `Request` (`Request.constraint`). It is made off the engine thread: on a
+server by `await state.grammars.compile(GrammarSource.json_schema({...}))`, or from any other of the
+`model.grammar.source` kinds. Nothing else is needed: each of the request's sequences gets a `Matcher` of its
+own, which lives as long as the sequence does, preemptions included, and the runner masks what it excludes.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Matcher(Protocol):
+    """Where one sequence stands in its constraint. Used on the engine thread alone."""
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens of the output it has been told of."""
+        ...
+
+    def advance(self, token_ids: list[int]) -> None:
+        """Take the next tokens of the output. What does not match shows at the next `fill`."""
+        ...
+
+    def fill(self, mask: np.ndarray) -> bool:
+        """Set in `mask` [ceil(vocab_size / 32)] int32 the bits of the tokens that may follow, and no others.
+
+        Bit i of word w stands for token 32 * w + i. Where the output may end, the EOS ids are among them;
+        where it is complete they alone are. False if the matcher cannot go on: the constraint takes too much
+        work to follow, and the sequence has to end.
+        """
+        ...
+
+
+class Constraint(Protocol):
+    """A compiled constraint. Any number of requests may share it."""
+
+    def new_matcher(self) -> Matcher:
+        """One that has seen no tokens yet; cheap enough for the engine thread."""
+        ...

@@ -1,0 +1,55 @@
+"""What an answer has to match, as text: the key by which compiled grammars are cached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class GrammarError(ValueError):
+    """A schema, regular expression or grammar that is wrong, not supported, or too large."""
+
+
+class GrammarKind(StrEnum):
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    GRAMMAR = "grammar"  # Lark as llguidance reads it, or GBNF
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSource:
+    """Made by one of the class methods; nothing is checked before it is compiled."""
+
+    kind: GrammarKind
+    text: str
+
+    @classmethod
+    def json_schema(cls, schema: Any) -> GrammarSource:
+        """JSON that a schema allows. `schema` as parsed: a dict, or a bool. Raises `GrammarError`."""
+        try:
+            return cls(GrammarKind.JSON_SCHEMA, json.dumps(schema, ensure_ascii=False))
+        except RecursionError:
+            raise GrammarError("the schema is nested too deeply") from None
+
+    @classmethod
+    def any_json_object(cls) -> GrammarSource:
+        return cls.json_schema({"type": "object"})
+
+    @classmethod
+    def regex(cls, pattern: str) -> GrammarSource:
+        """Text that the whole pattern matches, in the syntax of Rust's regex crate."""
+        return cls(GrammarKind.REGEX, pattern)
+
+    @classmethod
+    def choice(cls, choices: Sequence[str]) -> GrammarSource:
+        """One of several texts."""
+        alternatives = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+        return cls(GrammarKind.GRAMMAR, f"start: {alternatives}")
+
+    @classmethod
+    def grammar(cls, text: str) -> GrammarSource:
+        """A context-free grammar: Lark (its start rule is `start`; `%json {...}` embeds a schema) or GBNF."""
+        return cls(GrammarKind.GRAMMAR, text)
