@@ -309,7 +309,7 @@ class Scheduler:
     def _finish_reason(self, sequence: Sequence, token_id: int, length: int) -> FinishReason | None:
         """Why a sequence of `length` tokens ends with this one; None if it goes on."""
         num_generated = length - sequence.num_prompt_tokens
-        if token_id in sequence.stop_ids and num_generated >= sequence.params.min_tokens:
+        if token_id in sequence.stop_ids and num_generated >= sequence.min_tokens:
             return FinishReason.STOP
         return FinishReason.LENGTH if length == sequence.max_length else None
 

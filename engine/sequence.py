@@ -38,6 +38,7 @@ class Sequence:
         "matcher",
         "max_length",
         "max_tokens",
+        "min_tokens",
         "num_admissions",
         "num_cached_tokens",
         "num_prefill_tokens",
@@ -76,6 +77,8 @@ class Sequence:
         self.stop_ids: frozenset[int] = frozenset()  # token ids that end it
         constraint = request.constraint
         self.matcher: Matcher | None = None if constraint is None else constraint.new_matcher()
+        # Of a constrained output the masks take care, which know whether anything but the end is left.
+        self.min_tokens = self.params.min_tokens if constraint is None else 0
 
         self.row = -1  # index in the runner's resident tables while running
         self.num_admissions = 0  # tells a sequence that came back to a row from one that never left

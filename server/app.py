@@ -51,6 +51,7 @@ def create_app(engine: EngineHandle, text: TextBundle, config: ServerConfig) -> 
         yield
         sampling.cancel()
         state.executor.shutdown(wait=False, cancel_futures=True)
+        state.grammars.close()
 
     app = FastAPI(
         title="Octavo",

@@ -17,7 +17,7 @@ from typing import Protocol
 from engine.handle import EngineHandle
 from engine.request import FinishReason, StepOutput
 from server.choice import Choice
-from server.errors import APIError, internal_error
+from server.errors import APIError, internal_error, invalid_schema
 from server.generation import Generation
 
 logger = logging.getLogger(__name__)
@@ -141,6 +141,10 @@ class Delivery:
         """The engine itself gave a request up: a fault, or its own shutdown."""
         if reason is FinishReason.ABORT:
             error = APIError(503, "the server is shutting down", code="shutting_down")
+        elif answer.generation.grammar is not None:
+            error = invalid_schema(
+                answer.generation.grammar.param, "following it through this answer takes too much work"
+            )
         else:
             error = internal_error(answer.generation.response_id)
         self.release(answer)

@@ -54,6 +54,11 @@ def invalid(param: str | None, message: str, code: str = "invalid_value") -> API
     return APIError(400, message, code=code, param=param)
 
 
+def invalid_schema(param: str, message: str) -> APIError:
+    """A 400 for a schema, regular expression or grammar that cannot be followed."""
+    return invalid(param, f"{param}: {message}", "invalid_schema")
+
+
 def unsupported(param: str, message: str | None = None) -> APIError:
     """A 400 for what would change the answer but is not offered: it must never be ignored silently."""
     return invalid(param, message or f"{param} is not supported", "unsupported_parameter")

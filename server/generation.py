@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from engine.request import Request, TokenLogprobs
 from server.choice import Choice
+from server.structured_output import WantedGrammar
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Generation:
     continuous_usage: bool = False
     is_parsed: bool = False  # the choices are `ParsedChoice`s
     reasoning_fields: tuple[str, ...] = ()  # under which reasoning is sent; none without a reasoning parser
+    grammar: WantedGrammar | None = None  # what the answer has to match, still to be compiled
 
     def prompt_of(self, choice: Choice) -> Prompt:
         return self.prompts[choice.index // self.prompts[0].request.n]

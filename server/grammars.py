@@ -11,6 +11,8 @@ from functools import lru_cache
 from engine.constraint import Constraint
 from model.grammar.compiler import GrammarCompiler
 from model.grammar.source import GrammarError, GrammarSource
+from server.errors import invalid_schema
+from server.generation import Generation
 
 MAX_CACHED = 128
 TIMEOUT_S = 5.0
@@ -33,6 +35,17 @@ class Grammars:
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="octavo-grammar")
         self._compiled: OrderedDict[GrammarSource, asyncio.Future[Constraint]] = OrderedDict()
 
+    async def constrain(self, generation: Generation) -> None:
+        """Have its requests match the grammar that it asks for, if any. Raises `APIError`."""
+        if generation.grammar is None:
+            return
+        try:
+            constraint = await self.compile(generation.grammar.source)
+        except GrammarError as error:
+            raise invalid_schema(generation.grammar.param, str(error)) from None
+        for prompt in generation.prompts:
+            prompt.request.constraint = constraint
+
     async def compile(self, source: GrammarSource) -> Constraint:
         """Raises `GrammarError`, for a grammar that takes too long as well.
 
@@ -48,10 +61,13 @@ class Grammars:
         except TimeoutError:
             raise GrammarError(f"compiling it takes more than {self._timeout_s:g} s") from None
 
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     def _start(self, source: GrammarSource) -> asyncio.Future[Constraint]:
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, lambda: self._compiler().compile(source))
-        future.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # retrieved, if nobody waits
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._compile, source)
+        future.add_done_callback(lambda done: done.exception())  # seen, even if nobody waits any more
         return future
+
+    def _compile(self, source: GrammarSource) -> Constraint:
+        return self._compiler().compile(source)

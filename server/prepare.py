@@ -25,6 +25,7 @@ from server.protocol.chat import ChatRequest
 from server.protocol.common import GenerationBody
 from server.protocol.completions import CompletionRequest, parse_prompts
 from server.state import ServerState
+from server.structured_output import wanted_grammar
 from server.tokenizing import check_token_ids, tokenize
 from server.tool_use import read_tool_use
 
@@ -128,6 +129,7 @@ class _Builder:
         self.n = n
         self.limits = limits
         self.reading = reading
+        self.grammar = wanted_grammar(body)
         self.prompts: list[Prompt] = []
 
     def add(
@@ -169,6 +171,7 @@ class _Builder:
             continuous_usage=self.body.continuous_usage,
             is_parsed=self.reading is not None,
             reasoning_fields=self.state.config.reasoning_fields if kind == "chat" else (),
+            grammar=self.grammar,
         )
 
     def _choices(self, *, keep_tokens: bool) -> list[Choice]:

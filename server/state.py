@@ -12,9 +12,11 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from engine.handle import EngineHandle
+from model.grammar.compiler import GrammarCompiler
 from server.config import ServerConfig
 from server.delivery import Delivery
 from server.errors import APIError
+from server.grammars import Grammars
 from server.text_bundle import TextBundle
 
 NUM_TEXT_THREADS = 2
@@ -48,6 +50,13 @@ class ServerState:
     async def in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         """Run tokenizing and the like beside the event loop."""
         return await self.delivery.loop.run_in_executor(self.executor, work)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        engine = self.engine
+        return Grammars(
+            lambda: GrammarCompiler(self.text.tokenizer, engine.model_config.vocab_size, engine.eos_token_ids)
+        )
 
     @cached_property
     def model_names(self) -> tuple[str, ...]:

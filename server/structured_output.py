@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from model.grammar.source import GrammarError, GrammarSource
-from server.errors import APIError, invalid, unsupported
+from server.errors import invalid, invalid_schema, unsupported
 from server.protocol.common import GenerationBody
 
 MAX_CHOICES = 1024
@@ -16,10 +16,6 @@ MAX_CHOICES = 1024
 class WantedGrammar(NamedTuple):
     param: str  # the field of the body that asks for it
     source: GrammarSource
-
-
-def invalid_schema(param: str, message: str) -> APIError:
-    return invalid(param, f"{param}: {message}", "invalid_schema")
 
 
 def wanted_grammar(body: GenerationBody) -> WantedGrammar | None:
@@ -81,7 +77,7 @@ def _json(value: Any, param: str) -> GrammarSource:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise invalid_schema(param, f"not JSON: {error}") from None
-    if not isinstance(value, dict | bool):
+    if not isinstance(value, dict):
         raise invalid_schema(param, "a JSON schema is an object")
     try:
         return GrammarSource.json_schema(value)

@@ -45,11 +45,11 @@ class GrammarCompiler:
             grammar, self._tokenizer, limits=_LIMITS
         )
         if is_wrong:
-            raise GrammarError(_first_line(messages[0]))
+            raise GrammarError(_summary(messages[0]))
         start = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
         # The first mask shows grammars that match nothing, and warms up what all copies start from.
         if not GrammarMatcher(start).fill(np.empty(self._mask_words, dtype=np.int32)):
-            raise GrammarError(_first_line(start.get_error()))
+            raise GrammarError(_summary(start.get_error()))
         return Grammar(start)
 
 
@@ -83,12 +83,16 @@ def _to_llguidance(source: GrammarSource) -> str:
                     },
                 )
             case GrammarKind.REGEX:
-                return llguidance.LLMatcher.grammar_from_regex(source.text)
+                pattern = llguidance.regex_to_lark(source.text, use_ascii="dws")
+                return llguidance.LLMatcher.grammar_from_regex(pattern)
             case GrammarKind.GRAMMAR:
                 return llguidance.grammar_from("grammar", source.text)
     except (ValueError, RecursionError) as error:
-        raise GrammarError(_first_line(str(error) or "nested too deeply")) from None
+        raise GrammarError(_summary(str(error) or "nested too deeply")) from None
 
 
-def _first_line(message: str) -> str:
-    return message.strip().partition("\n")[0]
+def _summary(message: str) -> str:
+    """The first line, and the one that gives the reason where it is another."""
+    first, *others = message.strip().splitlines() or [""]
+    reasons = [line for line in others if line.startswith("error: ")]
+    return " ".join([first, *reasons])

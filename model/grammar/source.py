@@ -27,8 +27,8 @@ class GrammarSource:
     text: str
 
     @classmethod
-    def json_schema(cls, schema: Any) -> GrammarSource:
-        """JSON that a schema allows. `schema` as parsed: a dict, or a bool. Raises `GrammarError`."""
+    def json_schema(cls, schema: dict[str, Any]) -> GrammarSource:
+        """JSON that a schema allows. Raises `GrammarError`."""
         try:
             return cls(GrammarKind.JSON_SCHEMA, json.dumps(schema, ensure_ascii=False))
         except RecursionError:

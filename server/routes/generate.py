@@ -60,6 +60,7 @@ async def generate(
     body = await read_body(request, model, state.config)
     label_request(request, body.request_id)
     generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
+    await state.grammars.constrain(generation)
     if body.stream:
         stream = _make_stream(generation, forms.stream(body, generation, state.text.tokenizer), state)
         _submit(stream, forms.prompt_param, state)

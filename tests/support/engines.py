@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.block_manager import hash_blocks
 from engine.config import SchedulerConfig
+from engine.constraint import Constraint
 from engine.inbox import Abort, Finish, Inbox, Submit
 from engine.loop import EngineLoop
 from engine.record import EngineCounters, RecentRequests, RequestRecord
@@ -74,14 +75,20 @@ class SteppedEngine:
         self._num_requests = 0
 
     def submit(
-        self, prompt: list[int], params: SamplingParams, n: int = 1, salt: bytes = b"", priority: int = 0
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        n: int = 1,
+        salt: bytes = b"",
+        priority: int = 0,
+        constraint: Constraint | None = None,
     ) -> Request:
         self._num_requests += 1
         request_id = f"r{self._num_requests}"
         prompt_ids = np.array(prompt, dtype=np.int32)
         hashes = hash_blocks(prompt_ids, self.config.block_size, salt)
         request = Request(
-            request_id, prompt_ids, params, hashes, RequestRecord(request_id), n, priority, salt
+            request_id, prompt_ids, params, hashes, RequestRecord(request_id), n, priority, salt, constraint
         )
         for sequence_id in request.sequence_ids:
             self.results[sequence_id] = Result()

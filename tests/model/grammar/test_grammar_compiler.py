@@ -1,0 +1,143 @@
+"""What compiled grammars let through, and what is refused with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.grammar.compiler import MAX_SOURCE_BYTES, GrammarCompiler
+from model.grammar.matcher import Grammar
+from model.grammar.source import GrammarError, GrammarSource
+from model.text.tokenizer import Tokenizer
+from tests.support.byte_text import byte_tokenizer
+
+PADDING = 40  # rows of the model's vocabulary that the tokenizer does not know
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return byte_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
+    return GrammarCompiler(tokenizer, tokenizer.vocab_size + PADDING, tokenizer.eos_token_ids)
+
+
+def allowed_after(grammar: Grammar, tokenizer: Tokenizer, text: str) -> set[int]:
+    matcher = grammar.new_matcher()
+    matcher.advance(tokenizer.encode(text, add_special_tokens=False))
+    mask = np.zeros(-(-(tokenizer.vocab_size + PADDING) // 32), dtype=np.int32)
+    assert matcher.fill(mask)
+    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+
+
+def matches(grammar: Grammar, tokenizer: Tokenizer, text: str) -> bool:
+    """Whether `text` is a whole output: each of its tokens is allowed, and EOS after them."""
+    matcher = grammar.new_matcher()
+    mask = np.zeros(-(-(tokenizer.vocab_size + PADDING) // 32), dtype=np.int32)
+    for token_id in [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_ids[0]]:
+        assert matcher.fill(mask)
+        if not mask[token_id // 32] >> token_id % 32 & 1:
+            return False
+        matcher.advance([token_id])
+    return True
+
+
+JSON_OBJECT = GrammarSource.any_json_object()
+CHOICES = ["yes", "no", 'q"\\\n\u00fc', ""]
+BOUNDED = {"type": "integer", "minimum": -3, "maximum": 12}
+TAGGED = 'start: "<t>" call "</t>"\ncall: %json {"const": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("source", "good", "bad"),
+    [
+        (JSON_OBJECT, ["{}", '{"a": [1, null, "\u00e9"]}', '{\n  "a":1}'], ["[]", "1", " {}", "{} "]),
+        (GrammarSource.json_schema({"enum": ["a", 1, None]}), ['"a"', "1", "null"], ["2", "a"]),
+        (GrammarSource.json_schema(BOUNDED), ["-3", "12"], ["13", "-4", "1.0"]),
+        (GrammarSource.json_schema({"type": "string", "pattern": "^[a-z]{2}$"}), ['"ab"'], ['"a"', '"abc"']),
+        (GrammarSource.regex(r"\d{2}|x/y"), ["12", "x/y"], ["1", "123", "\u0661\u0662", "x"]),
+        (GrammarSource.choice(CHOICES), CHOICES, ["maybe", "ye"]),
+        (GrammarSource.grammar('start: "a" start "b" | "c"'), ["c", "aacbb"], ["acbb", "ab"]),
+        (GrammarSource.grammar('root ::= "x" [0-9]+'), ["x1", "x12"], ["x", "1"]),
+        (GrammarSource.grammar(TAGGED), ['<t>{"a":1}</t>'], ['{"a":1}', "<t>{}</t>"]),
+    ],
+)
+def test_what_matches(
+    compiler: GrammarCompiler, tokenizer: Tokenizer, source: GrammarSource, good: list[str], bad: list[str]
+) -> None:
+    grammar = compiler.compile(source)
+    for text in good:
+        assert matches(grammar, tokenizer, text), text
+    for text in bad:
+        assert not matches(grammar, tokenizer, text), text
+
+
+def test_only_text_tokens_are_ever_allowed(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    """No special token but EOS, none that only the model has; EOS alone once the output is complete."""
+    anything = compiler.compile(GrammarSource.regex(r"(?s:.*)"))
+    allowed = allowed_after(anything, tokenizer, "")
+    assert allowed & tokenizer.special_ids == set(tokenizer.eos_token_ids)
+    assert max(allowed) < tokenizer.vocab_size
+    complete = allowed_after(compiler.compile(GrammarSource.choice(["ab"])), tokenizer, "ab")
+    assert complete == set(tokenizer.eos_token_ids)
+
+
+def test_whitespace_is_bounded(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    grammar = compiler.compile(GrammarSource.any_json_object())
+    space = tokenizer.encode(" ", add_special_tokens=False)[0]
+    assert space in allowed_after(grammar, tokenizer, "{\n" + " " * 30)
+    assert space not in allowed_after(grammar, tokenizer, "{\n" + " " * 31)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (GrammarSource.json_schema({"type": "nope"}), "nope"),
+        (GrammarSource.json_schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (GrammarSource.json_schema({"properties": {"a": {"not": {}}}}), "not"),
+        (GrammarSource.json_schema({"if": {}, "then": {}, "else": {}}), "if"),
+        (GrammarSource.json_schema({"type": "string", "format": "made-up"}), "made-up"),
+        (GrammarSource.json_schema({"$ref": "https://example.com/schema"}), "https://example.com/schema"),
+        (GrammarSource.json_schema({"$ref": "#/$defs/missing"}), "missing"),
+        (GrammarSource.json_schema({"type": "integer", "minimum": 5, "maximum": 4}), "minimum"),
+        (GrammarSource.json_schema({"type": "string", "pattern": "(?=a)b"}), "look-around"),
+        (GrammarSource.json_schema({"x-guidance": {"lenient": True}, "contains": {}}), "contains"),
+        (GrammarSource.json_schema(nested(150)), "recursion"),
+        (GrammarSource.regex("("), "unclosed group"),
+        (GrammarSource.regex("(?=a)b"), "look-around"),
+        (GrammarSource.regex(r"(a)\1"), "backreferences"),
+        (GrammarSource.regex("[^\\s\\S]"), ""),
+        (GrammarSource.grammar(""), ""),
+        (GrammarSource.grammar("start: start"), ""),
+        (GrammarSource.grammar("start: " + "(" * 20_000 + '"a"' + ")" * 20_000), "nested"),
+        (GrammarSource.regex("a" * (MAX_SOURCE_BYTES + 1)), "bytes"),
+    ],
+    ids=lambda value: value.text[:40] if isinstance(value, GrammarSource) else "",
+)
+def test_what_is_refused(compiler: GrammarCompiler, source: GrammarSource, words: str) -> None:
+    with pytest.raises(GrammarError) as error:
+        compiler.compile(source)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_copies_do_not_share_their_state(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    grammar = compiler.compile(GrammarSource.choice(["ab", "ac"]))
+    first, second = grammar.new_matcher(), grammar.new_matcher()
+    first.advance(tokenizer.encode("a", add_special_tokens=False))
+    mask = np.zeros(-(-(tokenizer.vocab_size + PADDING) // 32), dtype=np.int32)
+    assert second.fill(mask)
+    assert second.num_tokens == 0
+    assert np.unpackbits(mask.view(np.uint8)).sum() == 1  # the "a" that begins both
+    assert allowed_after(grammar, tokenizer, "a") == set(tokenizer.encode("bc", add_special_tokens=False))
