@@ -45,9 +45,13 @@ def prepare_response(body: ResponsesRequest, state: ServerState, arrived_ns: int
     """Raises `APIError` or `ParameterError`."""
     chat = body.as_chat()
     try:
-        return prepare_chat(validated(ChatRequest, chat), state, arrived_ns, id_prefix="resp_")
+        generation = prepare_chat(validated(ChatRequest, chat), state, arrived_ns, id_prefix="resp_")
     except (APIError, ParameterError) as error:
         raise _in_terms_of_responses(error) from None
+    if generation.grammar is not None:  # whose errors are still to come
+        param = generation.grammar.param
+        generation.grammar = generation.grammar._replace(param=_CHAT_TO_RESPONSES.get(param, param))
+    return generation
 
 
 def _in_terms_of_responses(error: APIError | ParameterError) -> Exception:

@@ -56,7 +56,7 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"suffix": "end"}, "unsupported_parameter", "suffix"),
     ({"best_of": 3}, "unsupported_parameter", "best_of"),
     ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
-    ({"guided_regex": "("}, "unsupported_parameter", "guided_regex"),
+    ({"guided_regex": "("}, "invalid_schema", "guided_regex"),
 ]
 
 BAD_CHATS: list[tuple[dict[str, Any], str, str]] = [

@@ -104,12 +104,6 @@ FIELDS = [
     ("prompt_logprobs", 21, VALUE),
     ("prompt_logprobs", True, VALUE),
     ("truncate_prompt_tokens", 5, UNSUPPORTED),
-    ("response_format", {"type": "json_object"}, UNSUPPORTED),
-    ("structured_outputs", {"regex": "a"}, UNSUPPORTED),
-    ("guided_json", {}, UNSUPPORTED),
-    ("guided_regex", "a", UNSUPPORTED),
-    ("guided_choice", ["a"], UNSUPPORTED),
-    ("guided_grammar", "a", UNSUPPORTED),
     ("tools", [{"type": "function", "function": {"name": "f"}}], UNSUPPORTED),
     ("functions", [], UNSUPPORTED),
 ]
