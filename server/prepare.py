@@ -130,6 +130,8 @@ class _Builder:
         self.limits = limits
         self.reading = reading
         self.grammar = wanted_grammar(body)
+        if self.grammar is not None and state.engine.engine_config.tensor_parallel_size > 1:
+            raise unsupported(self.grammar.param, "structured output is not offered on several ranks")
         self.prompts: list[Prompt] = []
 
     def add(

@@ -57,9 +57,10 @@ def test_t4_a_schema_is_followed_at_temperature_1(embedded: ServerProcess, strea
     texts, reasons = ["", ""], ["", ""]
     answer = embedded.http.post("/v1/chat/completions", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
-    events = [answer.json()]
     if stream:
         events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    else:
+        events = [answer.json()]
     for choice in (choice for event in events for choice in event["choices"]):
         content = choice.get("message") or choice["delta"]
         texts[choice["index"]] += content.get("content") or ""
