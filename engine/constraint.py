@@ -1,9 +1,11 @@
 """What an answer has to match, as the engine sees it: which tokens may come next, token by token.
 
-A `Constraint` travels with its `Request` (`Request.constraint`). It is made off the engine thread: on a
-server by `await state.grammars.compile(GrammarSource.json_schema({...}))`, or from any other of the
-`model.grammar.source` kinds. Nothing else is needed: each of the request's sequences gets a `Matcher` of its
-own, which lives as long as the sequence does, preemptions included, and the runner masks what it excludes.
+A `Constraint` travels with its `Request` (`Request.constraint`), compiled off the engine thread from a
+`model.grammar.source.GrammarSource`: a JSON schema, a regular expression, a list of choices, or a Lark or GBNF
+grammar. On a server, whoever prepares a `Generation` sets its `grammar` to `WantedGrammar(param, source)`,
+`param` being the field to name in errors; `Grammars.constrain` does the rest before it is submitted. Each
+sequence gets a `Matcher` of its own, which lives as long as the sequence does, preemptions included, and the
+runner masks what it excludes.
 """
 
 from __future__ import annotations
