@@ -1,8 +1,8 @@
 """What an answer has to match, as the engine sees it: which tokens may come next, token by token.
 
 A `Constraint` travels with its `Request` (`Request.constraint`), compiled off the engine thread from a
-`model.grammar.source.GrammarSource`: a JSON schema, a regular expression, a list of choices, or a Lark or GBNF
-grammar. On a server, whoever prepares a `Generation` sets its `grammar` to `WantedGrammar(param, source)`,
+`model.grammar.source.GrammarSource`: a JSON schema, a regular expression, choices, or a Lark or GBNF grammar.
+On a server, whoever prepares a `Generation` sets its `grammar` to `WantedGrammar(param, source)`,
 `param` being the field to name in errors; `Grammars.constrain` does the rest before it is submitted. Each
 sequence gets a `Matcher` of its own, which lives as long as the sequence does, preemptions included, and the
 runner masks what it excludes.
