@@ -56,20 +56,18 @@ def run_rank(link: Link) -> None:
 
     link.send(Stage.IMPORTED)
     tp = join(setup.rendezvous, setup.rank, setup.device)
-    runner, limits = build_runner(
-        setup.runner, setup.device, lambda *_: None, tp, lambda: link.send(Stage.LOADED)
-    )
+    runner, _ = build_runner(setup.runner, setup.device, lambda *_: None, tp, lambda: link.send(Stage.LOADED))
     gc.collect()
     gc.freeze()  # these objects live as long as the process
     link.send(Stage.READY)
-    run_steps(link, runner, limits.max_num_seqs)
+    run_steps(link, runner)
 
 
-def run_steps(link: Link, runner: Runner, num_rows: int) -> None:
+def run_steps(link: Link, runner: Runner) -> None:
     """Run what rank 0 sends; a step is answered when it is launched, and nobody reads its tokens here."""
     from engine.parallel.step_message import StepDecoder
 
-    decoder = StepDecoder(num_rows)
+    decoder = StepDecoder()
     while True:
         number, payload = link.receive()
         runner.launch(decoder.decode(payload))

@@ -37,7 +37,7 @@ class RankThreads:
             ModelRunner(decoder, decoder.attention, config, eos_token_ids, seed=0)
             for decoder in self.decoders
         )
-        ranks = [self._start(rank, runner, config) for rank, runner in enumerate(others, 1)]
+        ranks = [self._start(rank, runner) for rank, runner in enumerate(others, 1)]
         self._ranks = Ranks(ranks, patience_s=60)
         return ParallelRunner(own, self._ranks, StepEncoder(config.max_num_seqs, config.block_size))
 
@@ -46,12 +46,12 @@ class RankThreads:
             self._ranks.stop()
 
     @staticmethod
-    def _start(rank: int, runner: ModelRunner, config: SchedulerConfig) -> Rank:
+    def _start(rank: int, runner: ModelRunner) -> Rank:
         ours, theirs = socket.socketpair()
 
         def run() -> None:
             with suppress(LinkClosedError):
-                run_steps(Link(theirs), runner, config.max_num_seqs)
+                run_steps(Link(theirs), runner)
 
         threading.Thread(target=run, name=f"rank-{rank}", daemon=True).start()
         return Rank(rank, Link(ours))
