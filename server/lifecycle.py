@@ -26,6 +26,7 @@ HEALTH_INTERVAL_S = 0.25  # how soon the death of the engine is seen
 DRAIN_INTERVAL_S = 0.05
 LAST_WORDS_S = 2  # for open streams to write their error or abort before their tasks are cancelled
 ENGINE_STOP_S = 10.0  # a thread stuck in a kernel cannot be stopped; the process then goes without it
+DEAD_ENGINE_STOP_S = 1.0  # nothing is left to be finished, and its thread may wait for a rank that is gone
 
 
 def serve_until_stopped(
@@ -172,8 +173,9 @@ class _Lifecycle:
                 loop.call_soon_threadsafe(stopped.set)
 
         threading.Thread(target=stop, name="octavo-stop-engine", daemon=True).start()
+        is_dead = self.engine.health().reason == "engine_dead"
         try:
-            await asyncio.wait_for(stopped.wait(), ENGINE_STOP_S)
+            await asyncio.wait_for(stopped.wait(), DEAD_ENGINE_STOP_S if is_dead else ENGINE_STOP_S)
         except TimeoutError:
             logger.error("the engine thread does not stop; ending without it")
             self.engine_is_stuck = True

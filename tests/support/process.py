@@ -57,6 +57,15 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
 @contextmanager
 def serving(*flags: str) -> Iterator[ServerProcess]:
     """Yields when the server has told its address; it must end in good order on SIGTERM."""
+    with started(*flags) as server:
+        yield server
+        server.process.terminate()
+        assert server.process.wait(timeout=30) == 0
+
+
+@contextmanager
+def started(*flags: str) -> Iterator[ServerProcess]:
+    """Like `serving`, but it may end as it will."""
     command = [sys.executable, "-m", "server.cli.main", "serve", "--port", "0", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -64,8 +73,6 @@ def serving(*flags: str) -> Iterator[ServerProcess]:
         # One client for all, since each new one takes a while to read the machine's certificates.
         with httpx.Client(base_url=base_url, timeout=120, verify=False) as http:
             yield ServerProcess(process, base_url, http)
-        process.terminate()
-        assert process.wait(timeout=30) == 0
     finally:
         if process.poll() is None:
             process.kill()
