@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.support.byte_text import BOS
 from tests.support.sse import joined_text, parse_events
 
 URL = "/v1/chat/completions"
@@ -100,8 +101,9 @@ def test_template_variables_reach_the_template(served: Any) -> None:
         return str(served.http.post("/detokenize", json={"tokens": tokens}).json()["prompt"])
 
     plain = prompt()
-    assert prompt(chat_template_kwargs={"enable_thinking": False}) == plain + "[no thoughts]"
-    assert prompt(reasoning_effort="none") == plain + "[no thoughts]"
+    thoughtless = f"{BOS}[no thoughts]{plain.removeprefix(BOS)}"
+    assert prompt(chat_template_kwargs={"enable_thinking": False}) == thoughtless
+    assert prompt(reasoning_effort="none") == thoughtless
     assert prompt(reasoning_effort="high") == plain
 
 

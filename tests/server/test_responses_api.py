@@ -102,6 +102,94 @@ def test_logprobs_cover_the_text(served: Any) -> None:
     assert all(len(entry["top_logprobs"]) == 2 for entry in part["logprobs"])
 
 
+ADD = {
+    "type": "function",
+    "name": "add",
+    "description": "Add two numbers.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
+    "strict": False,
+}
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def parsing(serve: Any) -> Any:
+    with serve(tool_call_parser="hermes", reasoning_parser="qwen3") as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds", "max_tokens"),
+    [
+        (f"<think>hm, so</think>Adding.{CALL}{CALL}", ["reasoning", "message", *["function_call"] * 2], None),
+        (CALL, ["function_call"], None),
+        ("<think>only thoughts", ["reasoning"], None),
+        ("plain", ["message"], None),
+        (CALL, ["function_call"], 50),
+    ],
+)
+def test_thoughts_and_calls_are_items_of_their_own(
+    parsing: Any, text: str, kinds: list[str], max_tokens: int | None
+) -> None:
+    client = openai.OpenAI(base_url=f"{parsing.url}/v1", api_key="unused", max_retries=0)
+    thinks = {"chat_template_kwargs": {"enable_thinking": text.startswith("<think>")}}
+    body: dict[str, Any] = {"model": "", "input": text, "tools": [ADD], "extra_body": thinks}
+    whole = client.responses.create(**body, max_output_tokens=max_tokens)
+    Response.model_validate(whole.to_dict())
+    assert [item.type for item in whole.output] == kinds
+    calls = [item for item in whole.output if item.type == "function_call"]
+    if max_tokens is None:
+        assert [(call.name, call.arguments) for call in calls] == [("add", '{"a": 2, "b": 3}')] * len(calls)
+        assert {item.status for item in whole.output} == {"completed"} == {whole.status}
+    else:
+        assert calls[0].status == whole.status == "incomplete"
+    assert len({call.call_id for call in calls}) == len(calls)
+
+    events = list(client.responses.create(**body, max_output_tokens=max_tokens, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    streamed = events[-1].response.output
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert streamed == done
+    for one, other in zip(streamed, whole.output, strict=True):
+        assert without_ids(one) == without_ids(other)
+    for item in (item for item in streamed if item.type == "function_call"):
+        deltas = [e.delta for e in events if e.type.endswith("arguments.delta") and e.item_id == item.id]
+        assert "".join(deltas) == item.arguments
+
+
+def without_ids(item: Any) -> dict[str, Any]:
+    return {key: value for key, value in item.to_dict().items() if key not in ("id", "call_id")}
+
+
+def test_the_helper_parses_calls(parsing: Any) -> None:
+    client = openai.OpenAI(base_url=f"{parsing.url}/v1", api_key="unused", max_retries=0)
+    off = {"chat_template_kwargs": {"enable_thinking": False}}
+    with client.responses.stream(model="", input=CALL, tools=[ADD], extra_body=off) as stream:
+        (call,) = stream.get_final_response().output
+    assert call.type == "function_call" and call.arguments == '{"a": 2, "b": 3}'
+
+
+def test_calls_and_their_outputs_are_read_back(parsing: Any) -> None:
+    items = [
+        {"role": "user", "content": "add 2 and 3"},
+        {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 2, "b": 3}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "5"},
+    ]
+    assert parsing.http.post(URL, json={"input": items, "tools": [ADD]}).status_code == 200
+    function = {"name": "add", "arguments": '{"a": 2, "b": 3}'}
+    messages = [
+        {"role": "user", "content": "add 2 and 3"},
+        {"role": "assistant", "content": None,
+         "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "5"},
+    ]  # fmt: skip
+    tool = {"type": "function", "function": {key: ADD[key] for key in ADD if key != "type"}}
+    chat = {"messages": messages, "tools": [tool]}
+    assert parsing.http.post("/v1/chat/completions", json=chat).status_code == 200
+    response, chat_request = parsing.engine.submitted[-2:]
+    assert response.prompt_token_ids.tolist() == chat_request.prompt_token_ids.tolist()
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "param"),
     [

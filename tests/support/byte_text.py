@@ -11,13 +11,12 @@ from server.text_bundle import TextBundle
 
 BOS, EOS, END_OF_TURN = "<s>", "</s>", "<|end|>"
 
-CHAT_TEMPLATE = """{{ bos_token }}
+CHAT_TEMPLATE = """{{ bos_token }}{% if enable_thinking is false %}[no thoughts]{% endif %}
 {%- for message in messages %}
 {%- if message.role == 'system' and not loop.first %}
 {{- raise_exception('system must come first') }}{% endif %}
 [{{ message.role }}]{{ message.content }}{% endfor %}
-{%- if add_generation_prompt %}[assistant]{% endif %}
-{%- if enable_thinking is false %}[no thoughts]{% endif %}"""
+{%- if add_generation_prompt %}[assistant]{% endif %}"""
 
 
 def byte_tokenizer() -> Tokenizer:
