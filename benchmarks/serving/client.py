@@ -89,6 +89,7 @@ class _Run:
             if self.sequential:  # due when the one before has ended
                 due_ns = time.monotonic_ns() - self.start_ns
             exchange = await self.pool.fetch(self.payloads[index], TIMEOUT_S)
+        exchange.due_ns = self.start_ns + due_ns
         body = self.bodies[index]
         asked = ScheduledRequest(index, due_ns, len(body["prompt"]), body["max_tokens"], index)
         return measure(asked, str(index), exchange, self.start_ns)

@@ -10,6 +10,7 @@ import torch
 from engine.config import ConfigError, EngineConfig, SchedulerConfig
 from engine.limits import cpu_pool_blocks, gpu_pool_blocks, scheduler_config
 from engine.runner.captured import CudaGraphCapture
+from engine.runner.compile_ahead import compile_kernels
 from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner
 from engine.warm_up import warm_up
@@ -52,6 +53,9 @@ def build_runner(
     config, model_config = setup.config, setup.model_config
     decoder = _load(setup, device, tell, tp)
     loaded()
+    if device.type == "cuda" and tp.size == 1:  # several ranks would get out of step
+        tell("compiling kernels", 0, 0)
+        compile_kernels(decoder)
     tell("sizing the KV pool", 0, 0)
     num_blocks = tp.minimum(_pool_blocks(config, model_config, decoder))
     limits = scheduler_config(config, model_config, num_blocks)

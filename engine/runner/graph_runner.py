@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import torch
 from engine.config import SchedulerConfig
 from engine.plan import StepPlan
 from engine.runner.captured import Capture
+from engine.runner.compile_ahead import run_side_by_side
 from engine.runner.decode_tables import DecodeTables
 from engine.runner.mixed_graphs import MixedGraphs
 from engine.runner.model_runner import ModelRunner, StepLaunch
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _SMALL_ROWS = 16
 _SMALL_CONTEXTS = (512, 4096)
 _LARGE_CONTEXTS = (8192,)
-_NUM_COMPILERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +103,11 @@ class GraphModelRunner(ModelRunner):
     def capture_all(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Capture every graph that `launch` may want; one that is missing is captured when it is wanted."""
         decodes = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
-        if self._device.type == "cuda":
-            self._compile([key for key in decodes if key[0] <= _SMALL_ROWS])
+        if self._small_batch is not None and self._decoder.tp.size == 1:
+            # A dozen kernels for each size and context, which compile one after the other otherwise.
+            self._tables.send_batch([], _SMALL_ROWS)
+            small = [key for key in decodes if key[0] <= _SMALL_ROWS]
+            run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
             partial(self._mixed_graphs.graph, *key) for key in self._mixed_graphs.keys
         ]
@@ -114,20 +116,6 @@ class GraphModelRunner(ModelRunner):
             capture()
             if progress is not None:
                 progress(done, len(captures))
-
-    def _compile(self, decodes: list[tuple[int, int]]) -> None:
-        """Compile what small batches need: a dozen kernels for each, a second or so one after the other.
-
-        They run side by side for that, on padding; what they compute means nothing.
-        """
-        self._tables.send_batch([], _SMALL_ROWS)
-
-        def run(key: tuple[int, int]) -> None:
-            with torch.cuda.device(self._device), torch.inference_mode():
-                self._forward(*key)
-
-        with ThreadPoolExecutor(_NUM_COMPILERS) as pool:
-            list(pool.map(run, decodes))
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:

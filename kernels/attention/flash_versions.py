@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
@@ -128,6 +129,9 @@ def _cache_compiled_kernels() -> None:
     os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(folder))
 
 
+_recording = Lock()  # at most one `_RecordingCache` stands in
+
+
 class _RepeatedCall:
     """Calls flash-attn 4 in full for the first layer, and its compiled kernel straight for the others.
 
@@ -148,12 +152,13 @@ class _RepeatedCall:
         if self._kernel is not None and layout == self._layout:
             self._kernel(q, keys, values, out, *self._more_arguments)
             return
-        cache = _RecordingCache(self._function.compile_cache)
-        self._function.compile_cache = cache
-        try:
-            self._function(q, keys, values, out=out, **self._options)
-        finally:
-            self._function.compile_cache = cache.kernels
+        with _recording:
+            cache = _RecordingCache(self._function.compile_cache)
+            self._function.compile_cache = cache
+            try:
+                self._function(q, keys, values, out=out, **self._options)
+            finally:
+                self._function.compile_cache = cache.kernels
         self._layout, self._kernel = layout, None
         mine = (q, keys, values, out)
         same = [_is_view_of(a, b) for a, b in zip(cache.arguments[:4], mine, strict=False)]
