@@ -29,9 +29,12 @@ class GrammarCompiler:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int]) -> None:
         """`vocab_size` is the model's; tokens that only the model or only the tokenizer has never match.
 
+        Raises `GrammarError` for a model without EOS.
         Takes about 0.3 s and 10 MB for 50,000 tokens.
         """
         eos = sorted(token_id for token_id in eos_token_ids if token_id < vocab_size)
+        if not eos:
+            raise GrammarError("the model has no EOS, with which a constrained answer ends")
         wrapper = llguidance.TokenizerWrapper(_Vocabulary(tokenizer, vocab_size, eos))
         self._tokenizer = llguidance.LLTokenizer(wrapper, n_vocab=vocab_size, eos_token=eos)
         self._mask_words = -(-vocab_size // 32)

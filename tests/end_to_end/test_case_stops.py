@@ -28,6 +28,11 @@ def chat(server: ServerProcess, **fields: Any) -> tuple[dict[str, Any], str]:
 def test_s1_no_part_of_a_stop_string_is_sent(embedded: ServerProcess) -> None:
     choice, text = chat(embedded, stop=["tal of Jap"])
     assert (text, choice["finish_reason"]) == ("The capi", "stop")
+    prompt = "Count: one two three four"
+    full = complete(embedded, prompt, max_tokens=16)["choices"][0]["text"]
+    stop = full[3:9]  # cuts tokens at both ends
+    events = stream_complete(embedded, prompt, max_tokens=16, stop=[stop])
+    assert joined_text(events) == full[: full.index(stop)]
 
 
 @pytest.mark.parametrize(("max_tokens", "reason"), [(30, "stop"), (7, "length")])

@@ -51,6 +51,7 @@ def test_d1_d7_text_is_what_decode_gives_streamed_or_not(embedded: ServerProcess
         if ids[-1] in (0, 2):  # an EOS has no text
             ids = ids[:-1]
         assert choice["text"] == detokenize(embedded, prompt_ids + ids)[len(prompt) :]
+        assert "\ufffd" not in choice["text"][:-1], "only what max_tokens cut has no character"
         assert joined_text(events, i) == choice["text"]
 
 

@@ -141,3 +141,8 @@ def test_copies_do_not_share_their_state(compiler: GrammarCompiler, tokenizer: T
     assert second.num_tokens == 0
     assert np.unpackbits(mask.view(np.uint8)).sum() == 1  # the "a" that begins both
     assert allowed_after(grammar, tokenizer, "a") == set(tokenizer.encode("bc", add_special_tokens=False))
+
+
+def test_a_model_without_eos_cannot_be_constrained(tokenizer: Tokenizer) -> None:
+    with pytest.raises(GrammarError, match="no EOS"):
+        GrammarCompiler(tokenizer, tokenizer.vocab_size, ())
