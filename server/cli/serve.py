@@ -108,4 +108,6 @@ def _greeting(
         f"Sampling defaults: {defaults}",
         f"Try it:\n  {shlex.join([*curl, '-d', body])}",
     ]
+    if config.pages and not config.uds:
+        lines.insert(1, f"In a browser: {address}/ to chat, {address}/dashboard to watch")
     return "\n".join(lines)

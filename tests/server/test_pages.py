@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,12 @@ import server.pages
 FILES = sorted(
     path.name for path in Path(server.pages.__file__).parent.iterdir() if path.suffix not in (".py", "")
 )
+
+
+def test_an_installation_has_all_files() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    assert {f"*{Path(name).suffix}" for name in FILES} <= set(patterns)
 
 
 def test_both_pages_and_all_that_they_load_are_there(served: Any) -> None:

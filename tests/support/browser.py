@@ -23,7 +23,9 @@ def chromium() -> Iterator[Browser]:
     if executable is None:
         pytest.skip(f"none of {', '.join(NAMES)} is installed (Debian's package: chromium)")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable)
+        # A GPU process of its own, drawing in software, would take a third of the tests' CPU time.
+        arguments = ["--disable-gpu", "--in-process-gpu"]
+        browser = playwright.chromium.launch(executable_path=executable, args=arguments)
         yield browser
         browser.close()
 
