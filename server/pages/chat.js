@@ -95,10 +95,8 @@ async function answer(parameters) {
     await streamAnswer(request, result, {
       signal: running.signal,
       onText: (text) => {
-        list.followEnd(() => {
-          view.append(text);
-          if (result.reasoning) view.showReasoning(result.reasoning);
-        });
+        view.append(text);
+        if (result.reasoning) view.showReasoning(result.reasoning);
         announcer.add(text);
       },
     });
@@ -111,7 +109,7 @@ async function answer(parameters) {
   view.isBusy = false;
   announcer.finish(closing);
   if (conversation !== messages) return;
-  list.followEnd(() => view.showFigures(figures(result, closing === "Stopped.")));
+  view.showFigures(figures(result, closing === "Stopped."));
   if (result.text) messages.push({ role: "assistant", content: result.text });
   else list.removeLast();
   changed();

@@ -6,6 +6,15 @@ export class MessageList {
   #list = document.getElementById("messages");
   #scroller = document.getElementById("scroller");
   #empty = document.getElementById("empty");
+  #follows = true; // the end, until the user scrolls up
+  #lastTop = 0;
+
+  constructor() {
+    this.#scroller.addEventListener("scroll", () => this.#noteScroll());
+    const observer = new ResizeObserver(() => this.#follows && this.#scrollToEnd());
+    observer.observe(this.#list);
+    observer.observe(this.#scroller);
+  }
 
   /** Show a message; the `MessageView` to write the rest of it into. */
   add({ role, content }) {
@@ -13,7 +22,7 @@ export class MessageList {
     view.append(content);
     this.#list.append(view.item);
     this.#empty.hidden = true;
-    this.scrollToEnd();
+    this.#follows = true;
     return view;
   }
 
@@ -27,15 +36,14 @@ export class MessageList {
     this.#empty.hidden = false;
   }
 
-  /** Run `change`, and keep the end in sight if it was. */
-  followEnd(change) {
+  #noteScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this.#scroller;
-    const wasAtEnd = scrollHeight - scrollTop - clientHeight < 40;
-    change();
-    if (wasAtEnd) this.scrollToEnd();
+    if (scrollHeight - scrollTop - clientHeight < 40) this.#follows = true;
+    else if (scrollTop < this.#lastTop) this.#follows = false;
+    this.#lastTop = scrollTop;
   }
 
-  scrollToEnd() {
+  #scrollToEnd() {
     this.#scroller.scrollTop = this.#scroller.scrollHeight;
   }
 }

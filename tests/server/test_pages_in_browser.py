@@ -96,6 +96,7 @@ def test_a_conversation_by_keyboard(page: Page, served: Any) -> None:
 
 
 def test_stopping_keeps_what_came(page: Page, serve: Any) -> None:
+    page.set_viewport_size({"width": 1200, "height": 480})  # the end must be scrolled to
     with serve(engine={"step_s": 0.05}) as served:
         page.goto(served.url)
         for press_stop in (
@@ -108,6 +109,7 @@ def test_stopping_keeps_what_came(page: Page, serve: Any) -> None:
             wait_for_end(page)
             expect(page.locator(".figures").last).to_contain_text("stopped")
             assert len(answers(page).last.inner_text()) < 150
+            expect(page.locator(".figures").last).to_be_in_viewport()
             expect(page.locator("#prompt")).to_be_focused()
         assert "[assistant]endless" in prompt_of(served), "a stopped answer is part of the conversation"
 

@@ -54,18 +54,21 @@ class Terminal:
         while True:
             try:
                 line = self._read()
-            except KeyboardInterrupt:
+                if line.strip() == "/quit":
+                    break
+                self._take(line)
+            except KeyboardInterrupt:  # at the prompt it clears the line
                 self._tell("")
-                continue
             except EOFError:
-                line = "/quit"
                 self._tell("" if self._is_interactive else None)
-            if line.strip() == "/quit":
-                return int(self._failed and not self._is_interactive)
-            if line.startswith("/"):
-                self._obey(line)
-            elif line.strip():
-                self._answer(line.strip())
+                break
+        return int(self._failed and not self._is_interactive)
+
+    def _take(self, line: str) -> None:
+        if line.startswith("/"):
+            self._obey(line)
+        elif line.strip():
+            self._answer(line.strip())
 
     def _read(self) -> str:
         lines = [input("> " if self._is_interactive else "")]

@@ -183,11 +183,12 @@ def in_terminal() -> Iterator[Callable[..., TerminalProcess]]:
 
 
 def test_control_c_stops_the_answer_and_control_d_ends(serve: Any, in_terminal: Any) -> None:
-    with serve(engine={"step_s": 0.03}) as served:
+    answer = byte_tokenizer().encode("endless ", add_special_tokens=False)
+    with serve(lambda request, index: answer, engine={"step_s": 0.03}) as served:
         terminal = in_terminal(sys.executable, "-m", "server.cli.main", "chat", "--url", served.url)
-        terminal.expect("Ctrl-D ends")
-        terminal.send("endless " * 40 + "\r")
-        terminal.expect("\nendless")
+        terminal.expect("> ")
+        terminal.send("question\r")
+        terminal.expect("endless")
         terminal.send("\x03")
         terminal.expect("stopped")
         wait_until(lambda: served.engine.num_running == 0, 10)
@@ -196,8 +197,11 @@ def test_control_c_stops_the_answer_and_control_d_ends(serve: Any, in_terminal: 
         terminal.expect("half a line")
         terminal.send("\x03")  # at the prompt it clears the line
         terminal.expect("> ")
-        terminal.send("quick\r")
-        terminal.expect("\nquick")
-        terminal.expect("6 tokens, ")
+        terminal.send("/set max_tokens=3\r")
+        terminal.expect("> ")
+        terminal.send("another\r")
+        terminal.expect("\nend")
+        terminal.expect("3 tokens, ")
+        terminal.expect("> ")
         terminal.send("\x04")
         assert terminal.exit_code() == 0
