@@ -8,6 +8,7 @@ from typing import Any, Literal
 SchedulingPolicy = Literal["fcfs", "prefill-first", "priority"]
 AllReduce = Literal["auto", "nccl", "one-shot"]
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
+WeightDtype = Literal["auto", "float16"]
 
 
 class ConfigError(ValueError):
@@ -40,6 +41,13 @@ class EngineConfig:
         "compute type; auto is the model's own on a GPU, bf16 on CPUs that have it, else fp32",
         "model",
         ("auto", "bfloat16", "float16", "float32"),
+    )
+    weight_dtype: WeightDtype = flag(
+        "auto",
+        "type of the linear layers' weights; auto is the compute type; float16 makes decodes on CPUs without "
+        "bf16 about twice as fast, and moves logits by about 0.1 %",
+        "model",
+        ("auto", "float16"),
     )
     max_model_len: int | None = flag(None, "longest prompt plus output, in tokens", "model")
     seed: int = flag(0, "seed of dummy weights and of requests that bring none", "model")

@@ -5,11 +5,17 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from kernels.half_weight import HalfWeight
+
 _FEW_ROWS = range(2, 33)  # a batch of decodes
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def linear(
+    x: torch.Tensor, weight: torch.Tensor | HalfWeight, bias: torch.Tensor | None = None
+) -> torch.Tensor:
     """x [M, K], weight [N, K], bias [N] to [M, N], contiguous."""
+    if isinstance(weight, HalfWeight):
+        return weight.linear(x, bias)
     if _is_faster_transposed(x, weight):
         y = torch.mm(weight, x.t()).t().contiguous()
         return y if bias is None else y.add_(bias)

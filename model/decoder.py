@@ -94,6 +94,10 @@ class Decoder(nn.Module):
         except ModelError as error:
             raise ModelError(f"tensor {name} {error}") from None
 
+    def end_loading(self) -> None:
+        """Forget where a checkpoint's tensors go, so that weights can be replaced and their memory freed."""
+        self._destinations.clear()
+
     def _checkpoint_destinations(self) -> dict[str, tuple[nn.Parameter, str | None]]:
         destinations: dict[str, tuple[nn.Parameter, str | None]] = {}
         for name, parameter in self.named_parameters():

@@ -15,9 +15,11 @@ from model.weights.checkpoint import Checkpoint, Progress, fill_decoder
 from model.weights.dummy import fill_with_dummy_weights
 from model.weights.gguf_checkpoint import GgufCheckpoint
 from model.weights.gguf_file import GgufFile
+from model.weights.half import check_half_weights, halve_weights
 from model.weights.safetensors_checkpoint import SafetensorsCheckpoint
 
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
+WeightDtype = Literal["auto", "float16"]
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
@@ -32,16 +34,22 @@ def load_model(
     seed: int = 0,
     progress: Progress | None = None,
     tp: TensorParallel | None = None,
+    weight_dtype: WeightDtype = "auto",
 ) -> Decoder:
     """A decoder on `device` with its weights in `dtype`; with `tp`, this rank's part of it.
 
-    `seed` is that of dummy weights. Raises ModelError with one line that names the file and the tensor.
+    `seed` is that of dummy weights. With `weight_dtype` "float16", linear layers hold their weights in half
+    precision. Raises ModelError with one line that names the file and the tensor, or the flag.
     """
+    if weight_dtype == "float16":
+        check_half_weights(dtype, device)
     decoder = Decoder(config, attention, dtype, device, tp)
     if load_format == "dummy":
         fill_with_dummy_weights(decoder, seed, progress)
     else:
         fill_decoder(decoder, _open_checkpoint(source, config, load_format), progress)
+    if weight_dtype == "float16":
+        halve_weights(decoder, progress)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # up to a gigabyte of temporaries, which the KV pool can use
     return decoder

@@ -86,6 +86,7 @@ def _load(setup: RunnerSetup, device: torch.device, tell: Progress, tp: TensorPa
         attention=attention,
         progress=tell,
         tp=tp,
+        weight_dtype=config.weight_dtype,
     )
 
 

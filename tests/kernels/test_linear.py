@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernels.half_weight import HalfWeight, has_half_weights
 from kernels.linear import linear
 
 
@@ -22,3 +23,16 @@ def test_it_equals_the_plain_layer(
     assert result.is_contiguous()
     assert result.dtype == dtype
     torch.testing.assert_close(result, F.linear(x, weight, bias))
+
+
+@pytest.mark.skipif(not has_half_weights(), reason="torch without FBGEMM")
+@pytest.mark.parametrize("rows", [0, 1, 8, 33])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_half_weight_is_a_rounded_weight(rows: int, has_bias: bool) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    weight = torch.randn(72, 40, generator=generator)
+    bias = torch.randn(72, generator=generator) if has_bias else None
+    x = torch.randn(rows, 80, generator=generator)[:, ::2]
+    result = linear(x, HalfWeight(weight), bias)
+    assert result.is_contiguous()
+    torch.testing.assert_close(result, F.linear(x, weight.half().float(), bias))
