@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.parallel.ranks import Ranks
+from engine.parallel.shared_masks import SentMasks
 from engine.parallel.step_message import StepEncoder
 from engine.parallel.world import leave
 from engine.plan import StepPlan
-from engine.runner.model_runner import Launch, Runner
+from engine.runner.model_runner import Launch, ModelRunner
 
 _VERDICT_S = 1.0
 
@@ -14,10 +15,11 @@ _VERDICT_S = 1.0
 class ParallelRunner:
     """Every rank computes every step and samples alike, so only the plan travels, and no token comes back."""
 
-    def __init__(self, runner: Runner, ranks: Ranks, encoder: StepEncoder) -> None:
+    def __init__(self, runner: ModelRunner, ranks: Ranks, encoder: StepEncoder) -> None:
         self._runner = runner
         self.ranks = ranks
         self._encoder = encoder
+        runner.wrap_masks(lambda own: SentMasks(own, ranks.send))
 
     def launch(self, plan: StepPlan) -> Launch:
         """Raises `RankError` if a rank is missing."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from engine.parallel.shared_masks import ElsewhereMatcher
 from engine.plan import ScheduledSequence, StepPlan
 from engine.record import RequestRecord
 from engine.request import Request
@@ -41,6 +42,7 @@ class _Admission(NamedTuple):
     choice: int  # its index among the request's n
     num_admissions: int
     params: SamplingParams
+    is_constrained: bool
     first_token_ns: int  # of the request: prompts are scored before it alone
     prompt_token_ids: np.ndarray
     generated: list[int]  # before a preemption
@@ -96,6 +98,7 @@ class StepEncoder:
             sequence.index,
             sequence.num_admissions,
             sequence.params,
+            sequence.matcher is not None,
             sequence.request.record.first_token_ns,
             sequence.request.prompt_token_ids,
             sequence.token_ids[sequence.num_prompt_tokens : sequence.num_prefill_tokens],
@@ -132,6 +135,7 @@ def _copy_of(admission: _Admission) -> Sequence:
     sequence.sequence_id = admission.sequence_id
     sequence.index = admission.choice
     sequence.num_admissions = admission.num_admissions
+    sequence.matcher = ElsewhereMatcher() if admission.is_constrained else None
     sequence.token_ids += admission.generated
     sequence.num_prefill_tokens = len(sequence.token_ids)
     sequence.block_table = admission.block_table

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from engine.parallel.link import Link, LinkClosedError
 
 if TYPE_CHECKING:
-    from engine.runner.model_runner import Runner
+    from engine.runner.model_runner import ModelRunner
 
 logger = logging.getLogger(__name__)
 
@@ -63,15 +63,19 @@ def run_rank(link: Link) -> None:
     run_steps(link, runner)
 
 
-def run_steps(link: Link, runner: Runner) -> None:
+def run_steps(link: Link, runner: ModelRunner) -> None:
     """Run what rank 0 sends; a step is answered when it is launched, and nobody reads its tokens here."""
+    from engine.parallel.shared_masks import ReceivedMasks
     from engine.parallel.step_message import StepDecoder
 
+    runner.wrap_masks(lambda own: ReceivedMasks(link))
     decoder = StepDecoder()
     while True:
         number, payload = link.receive()
-        runner.launch(decoder.decode(payload))
+        launch = runner.launch(decoder.decode(payload))
         link.send(number)
+        if launch.awaits_tokens:
+            launch.resume()
 
 
 def _end_with(link: Link) -> None:

@@ -16,6 +16,7 @@ from engine.runner.inputs import InputBuilder
 from engine.runner.logprobs import LogprobTensors, concatenate, gather_logprobs, slices
 from engine.runner.rows import Rows
 from engine.runner.sampler import Sampled, Sampler
+from engine.runner.token_masks import MaskSource
 from engine.runner.upload import upload
 from kernels.attention.interface import AttentionBackend
 from model.decoder import Decoder
@@ -77,6 +78,10 @@ class ModelRunner:
         self._inputs = InputBuilder(self._rows, config.block_size)
         self._sampler = Sampler(self._rows, eos_token_ids)
         self._device = shape.device
+
+    def wrap_masks(self, wrap: Callable[[MaskSource], MaskSource]) -> None:
+        """Put something between the sampler and what tells it the tokens of constrained sequences."""
+        self._sampler.masks = wrap(self._sampler.masks)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Launch:

@@ -10,7 +10,7 @@ import torch
 from engine.plan import ScheduledSequence
 from engine.runner.logprobs import LogprobTensors, gather_logprobs
 from engine.runner.rows import Rows
-from engine.runner.token_masks import MaskBuilder
+from engine.runner.token_masks import MaskBuilder, MaskSource
 from engine.runner.upload import upload
 from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence
@@ -52,7 +52,7 @@ class Sampler:
         self._rows = rows
         self._eos_token_ids = eos_token_ids
         self._device = rows.device
-        self._masks = MaskBuilder(rows.vocab_size, eos_token_ids, rows.device)
+        self.masks: MaskSource = MaskBuilder(rows.vocab_size, eos_token_ids)
         self._minus_infinity = torch.full((), float("-inf"), device=rows.device)
         self._needs = _BatchNeeds(members=[], rows=torch.empty(0, dtype=torch.int64, device=self._device))
 
@@ -72,8 +72,10 @@ class Sampler:
         adjusted = self._adjust(logits, needs, scheduled)
         stuck: list[int] = []
         if needs.constrained_at is not None:
-            masks = self._masks.build([scheduled[i] for i in needs.constrained])
-            adjusted = sampling.apply_token_masks(adjusted, needs.constrained_at, masks.bits)
+            masks = self.masks.build([scheduled[i] for i in needs.constrained])
+            adjusted = sampling.apply_token_masks(
+                adjusted, needs.constrained_at, upload(masks.bits, self._device)
+            )
             stuck = masks.stuck
         token_ids = self._choose(adjusted, needs, scheduled)
         self._rows.last_token[needs.rows] = token_ids

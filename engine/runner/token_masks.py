@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
-import torch
 
 from engine.plan import ScheduledSequence
-from engine.runner.upload import upload
 from engine.sequence import PENDING_TOKEN, Sequence, SequenceStatus
 
 
 @dataclass(slots=True)
 class TokenMasks:
-    bits: torch.Tensor  # [C, ceil(vocab_size / 32)] int32, bit i of word w for token 32 * w + i
+    bits: np.ndarray  # [C, ceil(vocab_size / 32)] int32, bit i of word w for token 32 * w + i
     stuck: list[int] = field(default_factory=list)  # ids of sequences that cannot go on; anything is allowed
 
 
-class MaskBuilder:
-    def __init__(self, vocab_size: int, eos_token_ids: frozenset[int], device: torch.device) -> None:
-        self._num_words = -(-vocab_size // 32)
-        self._eos_token_ids = eos_token_ids
-        self._device = device
-
+class MaskSource(Protocol):
     def build(self, constrained: list[ScheduledSequence]) -> TokenMasks:
         """Tokens of all steps before this one have to be known on the host by now."""
+        ...
+
+
+class MaskBuilder:
+    """Asks each sequence's matcher."""
+
+    def __init__(self, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+        self._num_words = -(-vocab_size // 32)
+        self._eos_token_ids = eos_token_ids
+
+    def build(self, constrained: list[ScheduledSequence]) -> TokenMasks:
         masks = np.full((len(constrained), self._num_words), -1, dtype=np.int32)
         stuck = []
         for mask, entry in zip(masks, constrained, strict=True):
@@ -33,7 +38,7 @@ class MaskBuilder:
                 continue  # by one of those steps: what it samples now is dropped
             if not self._fill(mask, entry):
                 stuck.append(entry.sequence.sequence_id)
-        return TokenMasks(upload(masks, self._device), stuck)
+        return TokenMasks(masks, stuck)
 
     def _fill(self, mask: np.ndarray, entry: ScheduledSequence) -> bool:
         sequence = entry.sequence

@@ -17,6 +17,7 @@ from model.parallel import TensorParallel
 from model.source import ModelSource
 from tests.support.decoders import CPU, build_decoder
 from tests.support.engines import Result, SteppedEngine
+from tests.support.modulo_constraint import ModuloConstraint
 from tests.support.rank_threads import rank_threads
 from tests.support.tiny_models import make_tiny_model
 
@@ -26,7 +27,8 @@ GREEDY = {"temperature": 0.0, "ignore_eos": True}
 
 
 def submit_everything(engine: SteppedEngine) -> list[Request]:
-    """More than the pool holds: long and short prompts, four choices, and every kind of sampling."""
+    """More than the pool holds: long and short prompts, four choices, and every kind of sampling;
+    one follows a constraint."""
 
     def submit(prompt: list[int], n: int = 1, **params: Any) -> Request:
         return engine.submit(prompt, SamplingParams(**{"max_tokens": 14, **params}), n)
@@ -38,6 +40,11 @@ def submit_everything(engine: SteppedEngine) -> list[Request]:
         submit([9] * 17, **GREEDY, repetition_penalty=1.3, frequency_penalty=0.5),
         submit([100, 101, 102], temperature=1.2, top_k=20, top_p=0.9, min_p=0.01, seed=3),
         submit(list(range(60, 100)), **GREEDY, prompt_logprobs=2),
+        engine.submit(
+            [8, 8, 9],
+            SamplingParams(temperature=0.8, seed=1, max_tokens=20),
+            constraint=ModuloConstraint(9, 320),
+        ),
         submit([77], temperature=0.7, seed=5, logit_bias={33: 4.0, 55: 4.0}, min_tokens=6, logprobs=0),
     ]
 

@@ -18,6 +18,7 @@ from engine.record import RequestRecord
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
+from tests.support.modulo_constraint import ModuloConstraint
 
 BLOCK_SIZE = 4
 
@@ -25,7 +26,10 @@ BLOCK_SIZE = 4
 def make_request(prompt: list[int], n: int = 1, **params: Any) -> Request:
     prompt_ids = np.array(prompt, dtype=np.int32)
     hashes = hash_blocks(prompt_ids, BLOCK_SIZE)
-    return Request("r", prompt_ids, SamplingParams(**params), hashes, RequestRecord("r"), n)
+    constraint = ModuloConstraint(9, 50) if n > 1 else None
+    return Request(
+        "r", prompt_ids, SamplingParams(**params), hashes, RequestRecord("r"), n, constraint=constraint
+    )
 
 
 def read_by_runners(plan: StepPlan) -> list[Any]:
@@ -40,6 +44,7 @@ def read_by_runners(plan: StepPlan) -> list[Any]:
                 sequence.index,
                 sequence.num_admissions,
                 sequence.params,
+                sequence.matcher is not None,
                 sequence.num_prompt_tokens,
                 sequence.num_prefill_tokens,
                 sequence.token_ids[: sequence.num_prefill_tokens],
