@@ -68,6 +68,16 @@ class TensorParallel:
         return HeadParts.split(num_heads, num_kv_heads, self.rank, self.size)
 
 
+class LoneRank(TensorParallel):
+    """Goes through the motions without the other ranks: shapes are right, values are not."""
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        return x.repeat(1, self.size)
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where parameters live and in which type."""

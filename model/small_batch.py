@@ -7,6 +7,8 @@ generic one. Imports triton.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -25,7 +27,7 @@ from kernels.triton.tiles import MAX_SPLITS, LinearTile, StepShape, StepTiles, s
 from model.config import ModelConfig
 from model.decoder import Decoder
 from model.layers import DecoderLayer
-from model.parallel import TensorParallel
+from model.parallel import LoneRank, TensorParallel
 
 
 def step_shape(config: ModelConfig, tp: TensorParallel | None = None) -> StepShape:
@@ -57,12 +59,20 @@ class SmallBatchDecode:
         if not _covers(config, self.shape):
             raise ValueError(f"the small-batch kernels do not cover this {config.architecture}")
         self.decoder = decoder
+        self.tp = decoder.tp
         self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
         weight = decoder.lm_head.weight
         self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
         self._buffers = _Buffers.allocate(self.shape, weight.dtype, weight.device)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
         self._norms = [_head_norms(layer) for layer in self._layers]
+
+    @contextmanager
+    def on_its_own(self) -> Iterator[None]:
+        """Steps in here wait for no other rank, and compute nothing that makes sense."""
+        self.tp = LoneRank(self.tp.rank, self.tp.size)
+        yield
+        self.tp = self.decoder.tp
 
     @torch.inference_mode()
     def run(
@@ -81,7 +91,7 @@ class SmallBatchDecode:
         """
         num_rows = len(token_ids)
         tiles = tiles or step_tiles(self._device_name, self.shape, num_rows, batch.max_context)
-        step = _Step(self._buffers, tiles, num_rows, self.decoder)
+        step = _Step(self._buffers, tiles, num_rows, self.decoder, self.tp)
         model = self.decoder.model
         context = DecodeContext(
             batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
@@ -162,10 +172,12 @@ class _Buffers:
 class _Step:
     """The launches of one step over its rows' share of the buffers."""
 
-    def __init__(self, buffers: _Buffers, tiles: StepTiles, num_rows: int, decoder: Decoder) -> None:
+    def __init__(
+        self, buffers: _Buffers, tiles: StepTiles, num_rows: int, decoder: Decoder, tp: TensorParallel
+    ) -> None:
         self.tiles = tiles
         self.eps = decoder.config.rms_norm_eps
-        self.tp = decoder.tp
+        self.tp = tp
         self.decoder = decoder
         self.num_rows = num_rows
         self.residual = buffers.residual[:num_rows]

@@ -15,6 +15,7 @@ from engine.parallel.step_message import StepEncoder
 from engine.parallel.world import Rendezvous, join, leave, open_rendezvous, rank_device
 from engine.runner.build import Progress, RunnerSetup, build_runner
 from model.config import ModelError
+from model.parallel import TensorParallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ def build_parallel_runner(
 ) -> tuple[ParallelRunner, SchedulerConfig]:
     """Rank 0's runner and the limits that all ranks share. Raises `ConfigError` or `ModelError`."""
     size = setup.config.tensor_parallel_size
+    TensorParallel(0, size).heads(
+        setup.model_config.num_heads, setup.model_config.num_kv_heads
+    )  # or an error
     devices = [rank_device(rank, device, size) for rank in range(size)]
     rendezvous, store = open_rendezvous(size, setup.config.all_reduce)
     tell("starting the other ranks", 0, 0)
@@ -45,9 +49,10 @@ def build_parallel_runner(
         runner, limits = build_runner(setup, devices[0], tell, tp, lambda: ranks.wait_for(Stage.LOADED))
         ranks.wait_for(Stage.READY)
     except BaseException as error:
+        cause = ranks.explain(error) if isinstance(error, Exception) else error
         ranks.stop()
         leave()
-        if isinstance(error, RankError):
-            raise ModelError(f"--tensor-parallel-size {size}: {error}") from None
+        if isinstance(cause, RankError):
+            raise ModelError(f"--tensor-parallel-size {size}: {cause}") from None
         raise
     return ParallelRunner(runner, ranks, StepEncoder(limits.max_num_seqs, limits.block_size)), limits

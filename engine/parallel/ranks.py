@@ -128,12 +128,16 @@ class Ranks:
         for rank in self._ranks:
             rank.send(self._sent, payload)
 
-    def raise_failure(self, wait_s: float = 0.0) -> None:
-        """Raise the `RankError` that has come up, if one has or does so within that time."""
-        if wait_s:
-            self._failed.wait(wait_s)
+    def raise_failure(self) -> None:
         if self.failure is not None:
             raise self.failure
+
+    def explain(self, error: Exception) -> Exception:
+        """What failed in this process may have failed for a rank that died under it, and says little then."""
+        if isinstance(error, RuntimeError) and not isinstance(error, RankError):
+            self._failed.wait(_LAST_WORDS_S)
+            return self.failure or error
+        return error
 
     def stop(self) -> None:
         """End all ranks; returns when their processes have ended."""

@@ -9,8 +9,6 @@ from engine.parallel.world import leave
 from engine.plan import StepPlan
 from engine.runner.model_runner import Launch, ModelRunner
 
-_VERDICT_S = 1.0
-
 
 class ParallelRunner:
     """Every rank computes every step and samples alike, so only the plan travels, and no token comes back."""
@@ -26,10 +24,11 @@ class ParallelRunner:
         self.ranks.send(self._encoder.encode(plan))
         try:
             return self._runner.launch(plan)
-        except RuntimeError:
-            # A collective that fails says little of the rank that died under it.
-            self.ranks.raise_failure(wait_s=_VERDICT_S)
-            raise
+        except Exception as error:
+            cause = self.ranks.explain(error)
+            if cause is error:
+                raise
+            raise cause from error
 
     def stop(self) -> None:
         """End the other ranks."""

@@ -18,7 +18,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from engine.config import ConfigError
 from engine.parallel.link import Link, LinkClosedError
+from model.config import ModelError
 
 if TYPE_CHECKING:
     from engine.runner.model_runner import ModelRunner
@@ -42,7 +44,8 @@ def main(arguments: list[str]) -> int:
     except LinkClosedError:
         return 0
     except Exception as error:
-        logger.exception("this rank has failed")
+        if not isinstance(error, ConfigError | ModelError):  # rank 0 meets those too, and tells the user
+            logger.exception("this rank has failed")
         link.send(0, f"{type(error).__name__}: {error}".encode())
     return 1
 

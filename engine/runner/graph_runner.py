@@ -103,11 +103,12 @@ class GraphModelRunner(ModelRunner):
     def capture_all(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Capture every graph that `launch` may want; one that is missing is captured when it is wanted."""
         decodes = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
-        if self._small_batch is not None and self._decoder.tp.size == 1:
+        if self._small_batch is not None:
             # A dozen kernels for each size and context, which compile one after the other otherwise.
             self._tables.send_batch([], _SMALL_ROWS)
             small = [key for key in decodes if key[0] <= _SMALL_ROWS]
-            run_side_by_side([partial(self._forward, *key) for key in small], self._device)
+            with self._small_batch.on_its_own():
+                run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
             partial(self._mixed_graphs.graph, *key) for key in self._mixed_graphs.keys
         ]
