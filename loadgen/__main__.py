@@ -9,7 +9,10 @@ from importlib import import_module
 COMMANDS = {
     "replay": "send a recorded trace to a server and measure it",
     "load": "send random requests to a server and measure it",
+    "capacity": "find the highest rate at which requests meet their objective",
     "report": "show the figures and charts of a run from its record",
+    "compare": "compare runs, live or simulated",
+    "selftest": "measure a server that knows the truth",
 }
 
 

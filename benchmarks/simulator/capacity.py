@@ -6,7 +6,8 @@ import argparse
 from dataclasses import dataclass, replace
 from math import ceil
 
-from loadgen.cli.replay import add_arguments, schedule_options, trace_load
+from loadgen.cli.replay import add_arguments, schedule_options
+from loadgen.run.loads import trace_load
 from loadgen.simulator.fleet import Outcome
 from loadgen.simulator.profile import Profile
 from loadgen.simulator.setting import Setting, simulate

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
 from loadgen.cli import arguments as shared
 from loadgen.cli import exit_codes
 from loadgen.cli.conclude import conclude, guarded
 from loadgen.cli.values import count, number_from_0, positive_float, positive_int
-from loadgen.run.launch import Load, run_load
-from loadgen.schedule import Schedule, lengths, rates
+from loadgen.run.launch import run_load
+from loadgen.run.loads import Users, synthetic_load
+from loadgen.schedule import lengths, rates
 from loadgen.schedule.arrivals import PROCESSES
-from loadgen.schedule.closed_loop import close_loop
-from loadgen.schedule.from_trace import build_schedule
-from loadgen.schedule.options import ScheduleOptions
-from loadgen.schedule.synthetic import SyntheticLoad, synthetic_trace
-
-
-@dataclass(frozen=True, slots=True)
-class Users:
-    """A closed loop instead of arrivals."""
-
-    concurrency: int
-    think_time_s: float
-    ramp_up_s: float
+from loadgen.schedule.synthetic import SyntheticLoad
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,34 +84,6 @@ def workload(arguments: argparse.Namespace, rate: str) -> SyntheticLoad:
         prefix_groups=arguments.prefix_groups,
         seed=arguments.seed,
     )
-
-
-def synthetic_load(synthetic: SyntheticLoad, options: ScheduleOptions, users: Users | None = None) -> Load:
-    """Raises ValueError for forms that are wrong, or a load without an end."""
-    if synthetic.requests is None and (synthetic.duration_s is None or users is not None):
-        raise ValueError("say how many: --requests N" + ("" if users else ", or for how long: --duration S"))
-    # The arrivals of a closed loop are not used; its duration stops the run, and not the schedule.
-    trace = synthetic_trace(synthetic if users is None else replace(synthetic, duration_s=None, rate="1"))
-
-    def schedule(max_model_len: int | None) -> Schedule:
-        limit = options.max_model_len or max_model_len
-        made = build_schedule(trace, replace(options, max_model_len=limit))
-        if users is None:
-            return made
-        return close_loop(made, users.concurrency, think_time_s=users.think_time_s, ramp_up_s=users.ramp_up_s)
-
-    name = f"{synthetic.process}, {synthetic.rate} req/s"
-    if users is not None:
-        name = f"{users.concurrency} users"
-    description = {
-        "kind": "load",
-        "name": name,
-        "format": "synthetic",
-        "block_size": trace.block_size,
-        "rows_read": trace.rows_read,
-        "options": asdict(synthetic) | {"users": None if users is None else asdict(users)},
-    }
-    return Load(trace, schedule, description)
 
 
 def _users(arguments: argparse.Namespace) -> Users | None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from loadgen.cli import arguments as shared
 from loadgen.cli import exit_codes
 from loadgen.cli.conclude import conclude, guarded
 from loadgen.cli.values import number_from_0, positive_float, positive_int
-from loadgen.run.launch import Load, run_load
-from loadgen.schedule.from_trace import build_schedule
+from loadgen.run.launch import run_load
+from loadgen.run.loads import trace_load
 from loadgen.schedule.options import ScheduleOptions
-from loadgen.traces import Trace, read_trace
+from loadgen.traces import read_trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,25 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     return guarded("replay", arguments.base_url, main)
 
 
-def trace_load(trace: Trace, options: ScheduleOptions) -> Load:
-    def schedule(max_model_len: int | None) -> Any:
-        limit = options.max_model_len or max_model_len
-        return build_schedule(trace, replace(options, max_model_len=limit))
-
-    description = {
-        "kind": "replay",
-        "name": Path(trace.path).name,
-        "path": trace.path,
-        "sha256": _sha256(Path(trace.path)),
-        "format": trace.format,
-        "block_size": trace.block_size,
-        "rows_read": trace.rows_read,
-        "notes": trace.notes,
-        "options": {name: getattr(options, name) for name in ScheduleOptions.__slots__},
-    }
-    return Load(trace, schedule, description)
-
-
 def schedule_options(arguments: argparse.Namespace) -> ScheduleOptions:
     return replace(
         shared.cap_options(arguments),
@@ -105,7 +83,3 @@ def schedule_options(arguments: argparse.Namespace) -> ScheduleOptions:
         dejitter=arguments.dejitter,
         session_rate=arguments.session_rate,
     )
-
-
-def _sha256(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -63,7 +63,7 @@ class RequestResult:
 
     def time_per_output_token_ns(self) -> float | None:
         """(last - first) / (tokens behind the first chunk's); None if all came in the first chunk."""
-        if self.first_token_ns is None or self.last_token_ns is None:
+        if self.first_token_ns is None or self.last_token_ns is None or not self.chunk_tokens:
             return None
         later = self.output_tokens - self.chunk_tokens[0]
         return (self.last_token_ns - self.first_token_ns) / later if later > 0 else None

@@ -1,51 +1,84 @@
-"""The charts of a run."""
+"""The charts of a run, and those of runs side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from loadgen.record import RequestResult
-from loadgen.report.svg import Series, chart
+from loadgen.record import RequestResult, Run
+from loadgen.report.chart import Chart, Series
 
 RATE_BINS = 120
 CDF_POINTS = 400
 
+Results = Sequence[RequestResult]
+Named = Sequence[tuple[str, Results]]
 
-def ttft_over_time(results: list[RequestResult], at: tuple[int, int] = (0, 0)) -> str:
+
+def run_charts(run: Run) -> list[Chart]:
+    """All charts of a run."""
+    results = [result for result in run.results if not result.retried]
+    charts = [
+        ttft_over_time(results),
+        ttft_cdf(results),
+        rates(results),
+        in_flight(results),
+        inter_token_over_time(results),
+        inter_token_cdf(results),
+        e2e_over_time(results),
+        e2e_cdf(results),
+    ]
+    return charts + ([server_queue(run.scrapes)] if len(run.scrapes) > 1 else [])
+
+
+def overview_charts(run: Run) -> list[Chart]:
+    return run_charts(run)[:2]
+
+
+def ttft_over_time(results: Results) -> Chart:
     """Each dot is a request at its due time; failures lie along the top."""
-    good = [result for result in results if result.ok]
-    failed = [result for result in results if not result.ok]
-    waits = _ms(result.since_due(result.first_token_ns) for result in good)
-    series = [Series("TTFT from due time", _due_s(good), waits, "dots")]
-    if failed:
-        top = waits.max(initial=1.0) * 1.5
-        series.append(Series("failed", _due_s(failed), np.full(len(failed), top), "dots"))
-    return chart("Time to first token", "due time, s", "ms", series, log_y=True, at=at)
+    return _over_time("Time to first token", results, lambda r: r.since_due(r.first_token_ns))
 
 
-def ttft_cdf(results: list[RequestResult], at: tuple[int, int] = (0, 0)) -> str:
-    good = [result for result in results if result.ok]
+def e2e_over_time(results: Results) -> Chart:
+    return _over_time("End to end", results, lambda r: r.since_due(r.end_ns))
+
+
+def inter_token_over_time(results: Results) -> Chart:
+    """The mean of each request, at its due time."""
+    return _over_time("Time per output token", results, lambda r: r.time_per_output_token_ns())
+
+
+def ttft_cdf(results: Results) -> Chart:
+    good = _good(results)
     series = [
         _cdf("from due time", _ms(result.since_due(result.first_token_ns) for result in good)),
         _cdf("from send", _ms(result.since_sent(result.first_token_ns) for result in good)),
     ]
-    return chart("Time to first token, share of requests", "ms", "share", series, log_x=True, at=at)
+    return Chart("Time to first token, share of requests", "ms", "share", series, log_x=True)
 
 
-def inter_token_cdf(results: list[RequestResult], at: tuple[int, int] = (0, 0)) -> str:
-    good = [result for result in results if result.ok]
-    pairs = [pair for result in good for pair in result.token_gaps_ns()]
-    gaps = np.repeat(_ms(gap for gap, _ in pairs), [tokens for _, tokens in pairs] or 0)
+def e2e_cdf(results: Results) -> Chart:
+    good = _good(results)
     series = [
-        _cdf("per token", gaps),
-        _cdf("time per output token, of requests", _ms(r.time_per_output_token_ns() for r in good)),
+        _cdf("from due time", _ms(result.since_due(result.end_ns) for result in good)),
+        _cdf("from send", _ms(result.since_sent(result.end_ns) for result in good)),
     ]
-    return chart("Inter-token latency", "ms", "share", series, log_x=True, at=at)
+    return Chart("End to end, share of requests", "ms", "share", series, log_x=True)
 
 
-def rates(results: list[RequestResult], at: tuple[int, int] = (0, 0)) -> str:
+def inter_token_cdf(results: Results) -> Chart:
+    good = _good(results)
+    series = [
+        _cdf("per token", _token_gaps_ms(good)),
+        _cdf("between chunks", _ms(gap for result in good for gap in result.chunk_gaps_ns())),
+        _cdf("per token, mean of a request", _ms(r.time_per_output_token_ns() for r in good)),
+    ]
+    return Chart("Inter-token latency", "ms", "share", series, log_x=True)
+
+
+def rates(results: Results) -> Chart:
     """Requests per second: as intended, as sent, as finished."""
     last = max((result.end_ns or result.intended_ns for result in results), default=1) / 1e9
     edges = np.linspace(0, max(last, 1e-3), min(RATE_BINS, max(int(last), 10)) + 1)
@@ -59,29 +92,68 @@ def rates(results: list[RequestResult], at: tuple[int, int] = (0, 0)) -> str:
         Series(name, middles, np.histogram(np.array(values) / 1e9, edges)[0] / np.diff(edges))
         for name, values in times.items()
     ]
-    return chart("Rate", "s", "requests/s", series, at=at)
+    return Chart("Rate", "s", "requests/s", series)
 
 
-def in_flight(results: list[RequestResult], at: tuple[int, int] = (0, 0)) -> str:
+def in_flight(results: Results) -> Chart:
     """Requests sent and not yet ended."""
     sent = [result for result in results if result.sent_ns is not None and result.end_ns is not None]
     times = np.array([r.sent_ns for r in sent] + [r.end_ns for r in sent], dtype=float) / 1e9
     order = np.argsort(times, kind="stable")
     steps = np.repeat([1, -1], len(sent))[order].cumsum()
-    return chart("In flight", "s", "requests", [Series("in flight", times[order], steps)], at=at)
+    return Chart("In flight", "s", "requests", [Series("in flight", times[order], steps)])
 
 
-Chart = Callable[[list[RequestResult], tuple[int, int]], str]
-ALL_CHARTS: tuple[Chart, ...] = (ttft_over_time, ttft_cdf, rates, inter_token_cdf, in_flight)
-OVERVIEW_CHARTS: tuple[Chart, ...] = (ttft_over_time, ttft_cdf)
+def server_queue(scrapes: Sequence[dict[str, float]]) -> Chart:
+    """What the server says of itself."""
+    times = np.array([row["t_ns"] for row in scrapes]) / 1e9
+    series = [
+        Series(name, times, np.array([row.get(name, np.nan) for row in scrapes]))
+        for name in ("running", "waiting")
+    ]
+    return Chart("In the server, by its own metrics", "s", "requests", series)
+
+
+def compare_ttft(runs: Named) -> Chart:
+    series = [
+        _cdf(name, _ms(r.since_due(r.first_token_ns) for r in _good(results))) for name, results in runs
+    ]
+    return Chart("Time to first token, from due time", "ms", "share", series, log_x=True)
+
+
+def compare_inter_token(runs: Named) -> Chart:
+    series = [_cdf(name, _token_gaps_ms(_good(results))) for name, results in runs]
+    return Chart("Inter-token latency", "ms", "share", series, log_x=True)
+
+
+def compare_e2e(runs: Named) -> Chart:
+    series = [_cdf(name, _ms(r.since_due(r.end_ns) for r in _good(results))) for name, results in runs]
+    return Chart("End to end, from due time", "ms", "share", series, log_x=True)
+
+
+def _over_time(title: str, results: Results, measure: Callable[[RequestResult], float | None]) -> Chart:
+    pairs = [(r.intended_ns, value) for r in _good(results) if (value := measure(r)) is not None]
+    values = _ms(value for _, value in pairs)
+    series = [Series("a request", np.array([due for due, _ in pairs]) / 1e9, values, "dots")]
+    failed = np.array([result.intended_ns for result in results if not result.ok]) / 1e9
+    if len(failed):
+        top = values.max(initial=1.0) * 1.5
+        series.append(Series("failed", failed, np.full(len(failed), top), "dots"))
+    return Chart(title, "due time, s", "ms", series, log_y=True)
+
+
+def _good(results: Results) -> list[RequestResult]:
+    return [result for result in results if result.ok and not result.retried]
+
+
+def _token_gaps_ms(good: Results) -> np.ndarray:
+    pairs = [pair for result in good for pair in result.token_gaps_ns()]
+    gaps: np.ndarray = np.repeat(_ms(gap for gap, _ in pairs), [tokens for _, tokens in pairs] or 0)
+    return gaps
 
 
 def _ms(values_ns: Iterable[float | None]) -> np.ndarray:
     return np.array([value for value in values_ns if value is not None], dtype=float) / 1e6
-
-
-def _due_s(results: list[RequestResult]) -> np.ndarray:
-    return np.array([result.intended_ns for result in results], dtype=float) / 1e9
 
 
 def _cdf(name: str, values: np.ndarray) -> Series:

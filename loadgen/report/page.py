@@ -5,41 +5,73 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from loadgen.record import RequestResult, Run
-from loadgen.report.charts import ALL_CHARTS, OVERVIEW_CHARTS
-from loadgen.report.svg import STYLE, WIDTH, sheet
-from loadgen.report.text import render_text
+from loadgen.record import Run
+from loadgen.report import heatmap, svg, waterfall
+from loadgen.report.charts import overview_charts, run_charts
+from loadgen.report.text import number, render_text
 
 PAGE_STYLE = """
 :root { color-scheme: light dark }
 body { font: 14px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.3rem } pre { overflow-x: auto; padding: .8rem; border: 1px solid #8884; border-radius: 6px }
+h1 { font-size: 1.3rem } h2 { font-size: 1rem; margin-top: 1.6rem }
+pre { overflow-x: auto; padding: .8rem; border: 1px solid #8884; border-radius: 6px }
 .verdict { padding: .1rem .6rem; border-radius: 4px; color: #fff; font-weight: 600 }
 .valid { background: #2e7d4f } .invalid { background: #b3261e }
 .charts { display: flex; flex-wrap: wrap; gap: 8px } .charts svg { max-width: 100%; height: auto }
+.tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 1rem 0 }
+.tile { border: 1px solid #8884; border-radius: 6px; padding: .5rem .9rem; min-width: 120px }
+.tile b { display: block; font-size: 1.25rem } .tile span { opacity: .7; font-size: 12px }
 """
 
 
-def render_page(summary: dict[str, Any], recorded: Run) -> str:
-    results = recorded.results
-    run, valid = summary["run"], summary["verdict"]["valid"]
-    title = f"{run['model']}: {run['load']['name']}"
-    badge = '<span class="verdict valid">load valid</span>'
-    if not valid:
-        badge = '<span class="verdict invalid">LOAD_INVALID</span>'
-    charts = "\n".join(draw(results, (0, 0)) for draw in ALL_CHARTS)
+def html_page(title: str, body: str) -> str:
+    style = PAGE_STYLE + svg.STYLE + waterfall.STYLE + heatmap.STYLE
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style></head>
-<body><h1>{escape(title)} {badge}</h1>
-<p>{escape(run["started_at"])}, {escape(run["base_url"])}, seed {run["seed"]}</p>
-<div class="charts">{charts}</div>
-<pre>{escape(render_text(summary))}</pre>
-</body></html>
+<title>{escape(title)}</title><style>{style}</style></head>
+<body>{body}</body></html>
 """
 
 
-def render_overview(results: list[RequestResult]) -> str:
+def render_page(summary: dict[str, Any], run: Run) -> str:
+    env, verdict = summary["run"], summary["verdict"]
+    title = f"{env['model']}: {env['load']['name']}"
+    kind = "valid" if verdict["valid"] else "invalid"
+    causes = "".join(f"<li>{escape(cause)}</li>" for cause in verdict["causes"])
+    charts = "\n".join(svg.draw(chart) for chart in run_charts(run))
+    return html_page(
+        title,
+        f"""<h1>{escape(title)} <span class="verdict {kind}">{verdict["status"]}</span></h1>
+<ul>{causes}</ul>
+<p>{escape(env["started_at"])}, {escape(env["base_url"])}, seed {env["seed"]}, {env["workers"]} worker(s)</p>
+<div class="tiles">{_tiles(summary)}</div>
+<div class="charts">{charts}</div>
+{waterfall.render_waterfall(run.results)}
+{heatmap.render_heatmap(run.results, summary)}
+<h2>All figures</h2>
+<pre>{escape(render_text(summary))}</pre>""",
+    )
+
+
+def render_overview(run: Run) -> str:
     """Two charts side by side as one SVG file, for a README."""
-    charts = [draw(results, (place * WIDTH, 0)) for place, draw in enumerate(OVERVIEW_CHARTS)]
-    return sheet(charts, columns=len(charts))
+    charts = [svg.draw(chart, (place * svg.WIDTH, 0)) for place, chart in enumerate(overview_charts(run))]
+    return svg.sheet(charts, columns=len(charts))
+
+
+def _tiles(summary: dict[str, Any]) -> str:
+    load, latency, requests = summary["load"], summary["latency_ms"], summary["requests"]
+    tiles = {
+        "requests succeeded": f"{requests['succeeded']} of {requests['sent']}",
+        "offered": f"{number(load['offered_rate_rps'])} req/s",
+        "TTFT p50": f"{number(latency['ttft_from_due']['p50'])} ms",
+        "TTFT p99": f"{number(latency['ttft_from_due']['p99'])} ms",
+        "inter-token p50": f"{number(latency['inter_token']['p50'])} ms",
+        "output": f"{number(summary['tokens']['output_per_s'])} tokens/s",
+    }
+    if summary["goodput"] is not None:
+        tiles["met the objective"] = f"{summary['goodput']['attainment']:.1%}"
+    return "".join(
+        f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
+        for name, value in tiles.items()
+    )

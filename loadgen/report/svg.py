@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
 
 import numpy as np
 
+from loadgen.report.chart import COLOURS, Chart, Series
+
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 44, 40  # margins around the plot
-COLOURS = ("#3b78d8", "#d9730d", "#2e9e6b", "#c2418c")
 MAX_POINTS = 2000  # more dots than this only make the file larger
 
 STYLE = """
@@ -22,16 +22,6 @@ STYLE = """
 .chart .axis { stroke: currentColor; stroke-opacity: .5 }
 @media (prefers-color-scheme: dark) { .chart { color: #d6dbe1; background: #14181d } }
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Points of one name; they need not be finite, and those that are not are left out."""
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    mark: Literal["line", "dots"] = "line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +63,20 @@ class Axis:
         return [tick for tick in ticks if self.low <= tick <= self.high]
 
 
-def chart(
-    title: str,
-    x_label: str,
-    y_label: str,
-    series: Sequence[Series],
-    *,
-    log_x: bool = False,
-    log_y: bool = False,
-    at: tuple[int, int] = (0, 0),
-) -> str:
-    """One chart as an `<svg>` element of 480 x 300, to stand in a page or, at a place, in another `<svg>`."""
+def draw(chart: Chart, at: tuple[int, int] = (0, 0)) -> str:
+    """A chart as an `<svg>` element of 480 x 300, to stand in a page or, at a place, in another `<svg>`."""
+    series = chart.series
     nothing = np.empty(0)
-    x = Axis.of(np.concatenate([nothing, *(s.x for s in series)]), LEFT, WIDTH - RIGHT, log=log_x)
-    y = Axis.of(np.concatenate([nothing, *(s.y for s in series)]), HEIGHT - BOTTOM, TOP, log=log_y)
+    x = Axis.of(np.concatenate([nothing, *(s.x for s in series)]), LEFT, WIDTH - RIGHT, log=chart.log_x)
+    y = Axis.of(np.concatenate([nothing, *(s.y for s in series)]), HEIGHT - BOTTOM, TOP, log=chart.log_y)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" x="{at[0]}" y="{at[1]}" width="{WIDTH}" '
         f'height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-        f"<title>{escape(title)}</title>",
-        _text(LEFT, 16, title, "start", "title"),
+        f"<title>{escape(chart.title)}</title>",
+        _text(LEFT, 16, chart.title, "start", "title"),
         *_grid(x, y),
-        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "middle"),
-        f'<g transform="rotate(-90)">{_text(-(TOP + HEIGHT - BOTTOM) / 2, 12, y_label, "middle")}</g>',
+        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "middle"),
+        f'<g transform="rotate(-90)">{_text(-(TOP + HEIGHT - BOTTOM) / 2, 12, chart.y_label, "middle")}</g>',
         *(_series(s, x, y, COLOURS[place % len(COLOURS)]) for place, s in enumerate(series)),
         *_legend(series),
         "</svg>",
@@ -103,7 +85,7 @@ def chart(
 
 
 def sheet(charts: Sequence[str], columns: int) -> str:
-    """Charts made with `at=` in one SVG file that stands alone."""
+    """Charts drawn with `at=` in one SVG file that stands alone."""
     width, height = columns * WIDTH, math.ceil(len(charts) / columns) * HEIGHT
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" width="{width}" height="{height}" '

@@ -9,15 +9,18 @@ from typing import Any
 import orjson
 
 from loadgen.record import Run
+from loadgen.report.charts import run_charts
 from loadgen.report.markdown import render_markdown
 from loadgen.report.page import render_overview, render_page
+from loadgen.report.png import render_png
 from loadgen.report.table import render_csv
 
 Summary = dict[str, Any]
 
 WRITERS: dict[str, Callable[[Run, Summary], bytes]] = {
     ".html": lambda run, summary: render_page(summary, run).encode(),
-    ".svg": lambda run, summary: render_overview(run.results).encode(),
+    ".svg": lambda run, summary: render_overview(run).encode(),
+    ".png": lambda run, summary: render_png(run_charts(run)),
     ".md": lambda run, summary: render_markdown(summary).encode(),
     ".csv": lambda run, summary: render_csv(run.results, summary).encode(),
     ".json": lambda run, summary: orjson.dumps(summary, option=orjson.OPT_INDENT_2),

@@ -122,14 +122,13 @@ class Replay:
 
     async def _watch_loop(self) -> None:
         """Notes how late its own wake-ups are: nothing else on the loop, a read included, was sooner."""
-        beats = 0
+        beats, last_ns = 0, time.monotonic_ns()
         while not self._all_done.is_set():
-            asked_ns = time.monotonic_ns()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_done.wait(), BEAT_S)
-            late_ns = time.monotonic_ns() - asked_ns - round(BEAT_S * NS_PER_S)
-            self.max_stall_ns = max(self.max_stall_ns, late_ns)
-            beats += 1
+            now_ns = time.monotonic_ns()
+            self.max_stall_ns = max(self.max_stall_ns, now_ns - last_ns - round(BEAT_S * NS_PER_S))
+            beats, last_ns = beats + 1, now_ns
             if beats % BEATS_PER_TICK == 0:
                 self._watch.cancel_overdue(self._flying.values(), self._pool)
                 self._on_tick(self)

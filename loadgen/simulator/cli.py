@@ -15,13 +15,14 @@ from engine.config import ConfigError
 from engine.record.event_log import RecordFileError, read_event_log
 from engine.record.step_log import read_step_log
 from loadgen.cli import exit_codes
-from loadgen.cli.replay import schedule_options, trace_load
+from loadgen.cli.replay import schedule_options
 from loadgen.figures.objectives import Objective
 from loadgen.figures.summary import summarize
 from loadgen.record import RunWriter, files, read_run
 from loadgen.record.writer import prepare_directory, write_intent
 from loadgen.report.text import render_text
 from loadgen.run.launch import Load
+from loadgen.run.loads import trace_load
 from loadgen.schedule import Schedule
 from loadgen.simulator.arguments import add_arguments, setting_of
 from loadgen.simulator.capacity import Plan, plans_by_rate

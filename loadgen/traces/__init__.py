@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from loadgen.traces import azure, mooncake
+from loadgen.traces import azure, bailian, burstgpt, mooncake, servegen, sessions
 from loadgen.traces.records import RowError, Trace, TraceError, TraceRow
 
 __all__ = ["RowError", "Trace", "TraceError", "TraceRow", "read_trace"]
@@ -21,16 +21,19 @@ class TraceReader(Protocol):
     def read(self, lines: list[str], path: str) -> Trace: ...
 
 
-READERS: tuple[TraceReader, ...] = (mooncake, azure)
+READERS: tuple[TraceReader, ...] = (mooncake, sessions, bailian, azure, burstgpt)
 
 
 def read_trace(
     path: str | Path, *, start_s: float = 0.0, duration_s: float | None = None, seed: int = 0
 ) -> Trace:
-    """Read a trace file, its format detected from its first line.
+    """Read a trace file, its format detected from its first line, or a folder of ServeGen clients.
 
+    The window and the seed are for ServeGen, whose requests are drawn; others are read whole.
     Raises TraceError if the file cannot be read, has no known format, or holds no usable row.
     """
+    if Path(path).is_dir():
+        return servegen.generate(Path(path), start_s=start_s, duration_s=duration_s, seed=seed)
     try:
         lines = Path(path).read_text(encoding="utf-8-sig", errors="replace").splitlines()
     except OSError as error:
@@ -39,5 +42,7 @@ def read_trace(
     for reader in READERS:
         if reader.matches(first):
             return reader.read(lines, str(path))
-    known = ", ".join(reader.DESCRIPTION for reader in READERS)
+    if servegen.matches(first):
+        return servegen.generate(Path(path), start_s=start_s, duration_s=duration_s, seed=seed)
+    known = ", ".join([*(reader.DESCRIPTION for reader in READERS), servegen.DESCRIPTION])
     raise TraceError(f"{path}: unknown trace format; known are {known}")

@@ -16,9 +16,12 @@ COMMANDS = {
     "chat": ("server.cli.chat.cli", "talk to a served model in the terminal"),
     "replay": ("loadgen.cli.replay", "send a recorded trace to a server and measure it"),
     "load": ("loadgen.cli.load", "send random requests to a server and measure it"),
+    "capacity": ("loadgen.cli.capacity", "find the highest rate at which requests meet their objective"),
     "report": ("loadgen.cli.report", "show the figures and charts of a run from its record"),
     "simulate": ("loadgen.simulator.cli", "predict what a trace would see, without a model"),
     "calibrate": ("loadgen.simulator.calibrate", "learn a server's step times for simulate"),
+    "compare": ("loadgen.cli.compare", "compare runs, live or simulated"),
+    "loadgen-selftest": ("loadgen.cli.selftest", "measure a server that knows the truth"),
     "bench": ("engine.bench", "measure offline generation, without a server"),
     "trace": ("server.cli.trace", "turn event and step logs into a Chrome trace for Perfetto"),
 }
@@ -48,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _top_parser() -> argparse.ArgumentParser:
-    lines = [f"  {name:9} {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines = [f"  {name:16} {summary}" for name, (_, summary) in COMMANDS.items()]
     parser = argparse.ArgumentParser(
         prog="octavo",
         description="Octavo, an online serving daemon for large language models",

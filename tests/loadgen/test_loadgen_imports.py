@@ -8,11 +8,13 @@ import sys
 
 import pytest
 
+from loadgen.__main__ import COMMANDS
+
 BANNED = ["torch", "transformers", "fastapi", "pydantic", "server", "engine", "model", "kernels"]
 
 
 @pytest.mark.parametrize(
-    "module", ["loadgen.cli.replay", "loadgen.cli.report", "loadgen.mock", "loadgen.__main__"]
+    "module", [*(f"loadgen.cli.{name}" for name in COMMANDS), "loadgen.mock", "loadgen.__main__"]
 )
 def test_heavy_packages_are_not_imported(module: str) -> None:
     code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"

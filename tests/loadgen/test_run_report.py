@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.cli import report as report_command
@@ -23,8 +23,10 @@ from loadgen.record import read_run
 from loadgen.record.chunks import decode_chunks, encode_chunks
 from loadgen.record.reader import read_schedule
 from loadgen.record.writer import prepare_directory
-from loadgen.report.svg import Series, chart
+from loadgen.report.chart import Chart, Series
+from loadgen.report.svg import draw
 from loadgen.report.write import WRITERS
+from tests.support.examples import examples
 
 from .conftest import Replayer
 
@@ -120,7 +122,7 @@ def test_what_was_written_is_read_back(record: Path) -> None:
     assert [r.intended_ns for r in schedule.requests] == [r.intended_ns for r in run.results]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(100)
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 300), st.integers(0, 2**31)), max_size=40))
 def test_chunks_survive_their_encoding(chunks: list[tuple[int, int, int]]) -> None:
     times, tokens, sizes = ([chunk[i] for chunk in chunks] for i in range(3))
@@ -136,7 +138,7 @@ def test_chunks_survive_their_encoding(chunks: list[tuple[int, int, int]]) -> No
 def test_charts_of_awkward_values_are_drawn_within_the_frame(values: list[float], log_scale: bool) -> None:
     data = np.array(values)
     svg = ET.fromstring(
-        chart("t", "x", "y", [Series("s", data, data, "dots")], log_x=log_scale, log_y=log_scale)
+        draw(Chart("t", "x", "y", [Series("s", data, data, "dots")], log_x=log_scale, log_y=log_scale))
     )
     for circle in svg.iter("{http://www.w3.org/2000/svg}circle"):
         assert 0 <= float(circle.attrib["cx"]) <= 480 and 0 <= float(circle.attrib["cy"]) <= 300

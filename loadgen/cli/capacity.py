@@ -1,0 +1,117 @@
+"""`octavo capacity`: the highest rate at which enough requests meet their objective."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from loadgen.cli import arguments as shared
+from loadgen.cli import exit_codes
+from loadgen.cli.conclude import guarded
+from loadgen.cli.load import add_workload_arguments, workload
+from loadgen.cli.values import positive_float, positive_int
+from loadgen.report.text import number
+from loadgen.run.bracket import Bracket, Probe
+from loadgen.run.launch import run_load
+from loadgen.run.loads import synthetic_load
+from loadgen.run.options import RunOptions
+
+DEFAULT_REQUESTS_PER_PROBE = 500
+TRIES_PER_PROBE = 2  # of a load that turned out invalid
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Find the highest rate at which a share of the requests meets --slo."
+    parser.epilog = exit_codes.EPILOG
+    shared.add_server_arguments(parser)
+    group = parser.add_argument_group("search")
+    group.add_argument("--target", type=_share, default=0.9, help="share that meets --slo (default: 0.9)")
+    group.add_argument(
+        "--from-rate", type=positive_float, default=1.0, metavar="R", help="first (default: 1)"
+    )
+    group.add_argument("--probes", type=positive_int, default=8, metavar="N", help="at most (default: 8)")
+    group.add_argument(
+        "--precision", type=positive_float, default=0.05, metavar="SHARE", help="stop there (default: 0.05)"
+    )
+    add_workload_arguments(parser)
+    shared.add_cap_arguments(parser)
+    shared.add_run_arguments(parser)
+    shared.add_prompt_arguments(parser)
+    shared.add_output_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Probe rates until the limit is known. Returns the exit code that the epilog of the parser tells."""
+
+    def main() -> int:
+        if not arguments.slo:
+            raise ValueError("say what is good enough: --slo ttft=...,tpot=...")
+        if arguments.requests is None and arguments.duration is None:
+            arguments.requests = DEFAULT_REQUESTS_PER_PROBE
+        bracket = Bracket(arguments.from_rate, arguments.target, arguments.precision)
+        options = shared.run_options(arguments)
+        while len(bracket.probes) < arguments.probes and (rate := bracket.next_rate()) is not None:
+            probe = _probe(arguments, options, rate, len(bracket.probes))
+            if probe is None:
+                return exit_codes.LOAD_INVALID
+            bracket.add(probe)
+        return _conclude(arguments, bracket)
+
+    return guarded("capacity", arguments.base_url, main)
+
+
+def _probe(arguments: argparse.Namespace, options: RunOptions, rate: float, place: int) -> Probe | None:
+    """One run at a rate; None if its load was invalid each time. A run ends only when every request has, so
+    the server is drained before the next."""
+    for attempt in range(TRIES_PER_PROBE):
+        output = None
+        if arguments.output:
+            output = str(Path(arguments.output) / f"probe-{place}-{rate:.3g}rps{'-again' * attempt}")
+        synthetic = replace(workload(arguments, f"{rate:.6g}"), seed=arguments.seed + place)
+        load = synthetic_load(synthetic, shared.cap_options(arguments))
+        summary = run_load(load, replace(options, seed=arguments.seed + place), output).summary
+        if summary["client"]["interrupted"]:
+            raise KeyboardInterrupt
+        goodput = summary["goodput"]
+        print(
+            f"{number(rate, 8)} req/s: {goodput['attainment']:.1%} good, TTFT p99 "
+            f"{number(summary['latency_ms']['ttft_from_due']['p99'])} ms, {summary['verdict']['status']}",
+            flush=True,
+        )
+        if summary["verdict"]["valid"]:
+            return Probe(rate, goodput["attainment"], goodput["attainment_95"], goodput["good_tokens_per_s"])
+        print("\n".join(f"  because {cause}" for cause in summary["verdict"]["causes"]), file=sys.stderr)
+    return None
+
+
+def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> int:
+    best, failed = bracket.best, bracket.lowest_failed
+    result: dict[str, Any] = {
+        "schema": "octavo.loadgen.capacity/1",
+        "target": arguments.target,
+        "objectives": arguments.slo,
+        "capacity_rps": best.rate if best else None,
+        "too_much_rps": failed.rate if failed else None,
+        "probes": [probe.to_row() for probe in bracket.probes],
+    }
+    if arguments.output:
+        path = Path(arguments.output) / "capacity.json"
+        path.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    if best is None:
+        print(f"no rate tried was low enough: at {bracket.probes[-1].rate:.3g} req/s it was missed")
+        return exit_codes.OBJECTIVE_MISSED
+    above = f"; {failed.rate:.3g} req/s is too much" if failed else "; no rate tried was too much"
+    print(f"capacity {best.rate:.3g} req/s with {best.attainment:.1%} good{above}")
+    return exit_codes.VALID
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share between 0 and 1")
+    return value

@@ -1,0 +1,46 @@
+"""`octavo compare DIR DIR ...`: runs side by side, live or simulated."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import orjson
+
+from loadgen.figures.compare import compare
+from loadgen.figures.summary import summarize
+from loadgen.record import RunError, read_run
+from loadgen.report.comparison import render_comparison_page, render_comparison_text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Compare runs with the first one; the interval of each change is a 95 % one."
+    parser.add_argument("runs", metavar="DIR", nargs="+", help="two runs or more")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the comparison (.html or .json)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0, or 1 if a record cannot be read or the comparison not be written."""
+    try:
+        if len(arguments.runs) < 2:
+            raise ValueError("give two runs or more")
+        runs = [read_run(path) for path in arguments.runs]
+        summaries = [summarize(run) for run in runs]
+        changes = [compare(runs[0], other) for other in runs[1:]]
+        print(render_comparison_text(runs, summaries, changes))
+        if arguments.output is not None:
+            _write(Path(arguments.output), render_comparison_page(runs, summaries, changes), changes)
+    except (RunError, ValueError, OSError) as error:
+        print(f"octavo compare: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _write(path: Path, page: str, changes: list[dict[str, object]]) -> None:
+    if path.suffix == ".html":
+        path.write_text(page, encoding="utf-8")
+    elif path.suffix == ".json":
+        path.write_bytes(orjson.dumps(changes, option=orjson.OPT_INDENT_2))
+    else:
+        raise ValueError(f"{path}: a comparison ends in .html or .json")

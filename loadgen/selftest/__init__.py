@@ -1,0 +1,1 @@
+"""Measures the measurement, against a server that knows the truth."""
