@@ -15,7 +15,7 @@ from loadgen.client import ConnectionPool, Server
 from loadgen.record import files
 
 INTERVAL_S = 1.0
-TIMEOUT_S = 5.0
+TIMEOUT_S = 2.0
 
 # Our name -> how the names end that vLLM, Octavo and others give it. Values of several labels are summed.
 NAMES = {
@@ -47,25 +47,32 @@ def read_metrics(body: bytes) -> dict[str, float]:
 async def scraping(
     pool: ConnectionPool, server: Server, directory: Path, start_ns: int
 ) -> AsyncIterator[None]:
-    """Scrape into the run's `server.jsonl` until left. Ends quietly if the server has no /metrics."""
-    task = asyncio.create_task(_scrape(pool, server, directory / files.SERVER, start_ns))
+    """Scrape into the run's `server.jsonl` until left, and once more then. Ends quietly if the server has no
+    /metrics."""
+    left = asyncio.Event()
+    task = asyncio.create_task(_scrape(pool, server, directory / files.SERVER, start_ns, left))
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        left.set()  # not cancelled: `asyncio.wait_for` of Python 3.11 may swallow that
+        await task
 
 
-async def _scrape(pool: ConnectionPool, server: Server, path: Path, start_ns: int) -> None:
+async def _scrape(
+    pool: ConnectionPool, server: Server, path: Path, start_ns: int, left: asyncio.Event
+) -> None:
     payload = server.request("GET", "/metrics")
-    tick = 0
+    scrapes = 0
     with open(path, "wb", buffering=0) as file:
-        while True:
+        last = False
+        while not last:
+            last = left.is_set()
             exchange = await pool.fetch(payload, TIMEOUT_S)
             figures = read_metrics(exchange.body()) if exchange.response.status == 200 else {}
             if not figures:
                 return
             file.write(orjson.dumps({"t_ns": exchange.end_ns - start_ns, **figures}) + b"\n")
-            tick += 1
-            await asyncio.sleep(max(0.0, (start_ns - time.monotonic_ns()) / 1e9 + tick * INTERVAL_S))
+            scrapes += 1
+            pause_s = (start_ns - time.monotonic_ns()) / 1e9 + scrapes * INTERVAL_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(left.wait(), max(0.0, pause_s))
