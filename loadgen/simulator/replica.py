@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 
+from engine.pacer import Pacer
 from engine.plan import Committed, StepPlan
 from engine.request import Request
 from engine.scheduler import Scheduler
@@ -58,6 +59,9 @@ class Replica:
         self._commit_ns, self._commit_token_ns = int(host.commit_s * 1e9), host.commit_per_token_s * 1e9
         self._pause_ns = int(host.pause_s * 1e9)
         self._depth = profile.pipeline_depth
+        budget = self.scheduler.chunk_budget
+        self._pacer = Pacer(budget) if budget is not None and self._depth > 1 else None
+        self._plan_from_ns = 0
         self._blocking = profile.blocking_launch
         self._on_step = on_step
         self._inbox: list[tuple[int, Request, list[bytes]]] = []  # by the time when each is put
@@ -73,9 +77,9 @@ class Replica:
 
     @property
     def next_turn_ns(self) -> int:
-        """When the next turn begins: now while there is work, else with the next request."""
+        """When the next turn plans: while there is work as soon as the pacer lets it, else with a request."""
         if self._in_flight or self.scheduler.has_work:
-            return self.now_ns
+            return max(self.now_ns, self._plan_from_ns)
         return max(self.now_ns, self._inbox[0][0]) if self._inbox else NEVER
 
     def turn(self) -> None:
@@ -89,6 +93,15 @@ class Replica:
         if self._in_flight and (plan is None or len(self._in_flight) >= self._depth):
             self._settle(self._in_flight.popleft())
         self.now_ns += self._pause_ns
+        if self._in_flight and self._pacer is not None:
+            self._plan_from_ns = self._awaited_ns(self._in_flight[-1], self._pacer)
+
+    def _awaited_ns(self, newest: _InFlight, pacer: Pacer) -> int:
+        """When the next step has to be planned so that the device does not wait for it."""
+        begun_ns = max(newest.launched_ns, self._collected_ns)
+        num_decodes = len(newest.plan.decodes)
+        slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
+        return begun_ns + int(slack_s * 1e9)
 
     def _obey(self, put_ns: int, request: Request, output_hashes: list[bytes]) -> None:
         request.record.queued_ns = self.now_ns
@@ -96,6 +109,7 @@ class Replica:
             sequence.block_hashes += output_hashes
 
     def _launch(self, plan: StepPlan) -> None:
+        begun_ns = self.now_ns
         shape = shape_of_plan(plan)
         rows = shape.decode_rows + shape.num_chunks
         self.now_ns += self._schedule_ns + int(self._schedule_row_ns * rows)
@@ -109,6 +123,8 @@ class Replica:
             self.now_ns += self._launch_ns + int(self._launch_row_ns * rows)
             ready_ns = max(launched_ns, self._device_free_ns) + step_ns
         self._device_free_ns = ready_ns
+        if self._pacer is not None:
+            self._pacer.observe((self.now_ns - begun_ns) / 1e9)
         self._in_flight.append(_InFlight(plan, launched_ns, ready_ns))
         self.counts.steps += 1
         self.counts.busy_ns += step_ns

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.record import StepEntry
 from loadgen.simulator.step_shape import StepShape, shape_of_entry
 
-_IDLE_NS = 20_000_000  # a longer pause before planning is a pause, not the loop's own cost
+_IDLE_NS = 500_000  # after a longer pause the loop had waited, for a request or for the right moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class MeasuredStep:
     launch_s: float
     commit_s: float
     num_generated: int
-    pause_s: float | None  # from settling a step to planning this one; None after an idle time
+    pause_s: float | None  # from settling a step to planning this one; None after a wait
     after_idle: bool  # the device had nothing to do when it came, so launching it is in `device_s`
 
 

@@ -73,8 +73,10 @@ class VirtualInbox:
         self.arrivals = arrivals
 
     def drain(self, wait_s: float = 0.0) -> Iterator[Command]:
-        if wait_s and self.arrivals:
-            self._clock.now_ns = max(self._clock.now_ns, self.arrivals[0][0])
+        if wait_s:
+            until_ns = self._clock.now_ns + int(wait_s * 1e9)
+            first_ns = self.arrivals[0][0] if self.arrivals else until_ns
+            self._clock.now_ns = max(self._clock.now_ns, min(first_ns, until_ns))
         while self.arrivals and self.arrivals[0][0] <= self._clock.now_ns:
             yield Submit(self.arrivals.pop(0)[1])
 
