@@ -167,13 +167,10 @@ class Scheduler:
 
     def _plan_decodes(self, plan: StepPlan, budget: int) -> int:
         """Each stage takes the number of tokens that the step may still compute, and returns what is left."""
-        block_size = self.config.block_size
         decodes = plan.decodes
         for sequence in self._running:  # preemption shortens this list from its end, ahead of the iteration
             position = sequence.num_cached_tokens
-            if position < sequence.num_prefill_tokens or len(sequence.token_ids) == sequence.max_length:
-                continue  # still a prompt, or its last token is in flight
-            if position == len(sequence.block_table) * block_size and not self._grow(sequence, plan):
+            if position >= sequence.decode_limit and not self._may_decode(sequence, plan):
                 continue
             sequence.num_cached_tokens = position + 1
             sequence.num_scheduled_tokens += 1
@@ -183,6 +180,17 @@ class Scheduler:
         if decodes and self.chunk_budget is not None:
             return min(budget, self.chunk_budget.tokens(len(self._waiting)))
         return budget
+
+    def _may_decode(self, sequence: Sequence, plan: StepPlan) -> bool:
+        """Whether it decodes in this step, with a new block if it needs one; sets how far that is certain."""
+        position = sequence.num_cached_tokens
+        if position < sequence.num_prefill_tokens or position + 1 >= sequence.max_length:
+            return False  # still a prompt, or its last token is in flight
+        block_size = self.config.block_size
+        if position == len(sequence.block_table) * block_size and not self._grow(sequence, plan):
+            return False
+        sequence.decode_limit = min(len(sequence.block_table) * block_size, sequence.max_length - 1)
+        return True
 
     def _grow(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Give it one more block; False if it had to be preempted itself."""
@@ -196,6 +204,8 @@ class Scheduler:
         return True
 
     def _plan_chunks(self, plan: StepPlan, budget: int) -> int:
+        if len(plan.decodes) == len(self._running):
+            return budget  # none is a prompt
         for sequence in self._running:
             if budget and sequence.num_cached_tokens < sequence.num_prefill_tokens:
                 budget -= self._plan_chunk(sequence, plan, budget)
@@ -238,6 +248,7 @@ class Scheduler:
         blocks.share(matched)
         sequence.block_table = matched + [blocks.allocate() for _ in range(num_new)]
         sequence.num_published_blocks = len(matched)
+        sequence.decode_limit = sequence.settle_limit = 0
         sequence.num_cached_tokens = len(matched) * blocks.block_size
         sequence.num_prefill_tokens = num_tokens
         sequence.num_admissions += 1
@@ -269,28 +280,46 @@ class Scheduler:
     def commit(self, plan: StepPlan, tokens: list[int]) -> list[Committed]:
         """Settle a step: `tokens` are in the order of `plan.sampled`. Steps are committed in order."""
         committed: list[Committed] = []
-        block_size = self.config.block_size
         finished = SequenceStatus.FINISHED
-        next_token = iter(tokens)
-        for sequence, _, start, num_tokens, samples in itertools.chain(plan.decodes, plan.chunks):
+        for (sequence, _, start, _, _), token_id in zip(plan.decodes, tokens, strict=False):
+            if sequence.status is finished:
+                continue
+            end = start + 1
+            sequence.num_scheduled_tokens -= 1
+            sequence.token_ids[end] = token_id
+            reason = None
+            if end >= sequence.settle_limit or token_id in sequence.stop_ids:
+                reason = self._settle(sequence, end, token_id, end + 1)
+            committed.append((sequence, token_id, reason))
+        next_token = iter(tokens[len(plan.decodes) :])
+        for sequence, _, start, num_tokens, samples in plan.chunks:
             token_id = next(next_token) if samples else NO_TOKEN
             if sequence.status is finished:
                 continue
             end = start + num_tokens
             sequence.num_scheduled_tokens -= num_tokens
-            if end // block_size > sequence.num_published_blocks:
-                self._publish(sequence, end // block_size)
             if samples:
                 sequence.token_ids[end] = token_id
-            elif end < sequence.max_length:
-                continue  # a chunk before the last
-            reason = None
-            if token_id in sequence.stop_ids or end + samples == sequence.max_length:
-                reason = self._finish_reason(sequence, token_id, end + samples)
-            if reason is not None:
-                self._finish(sequence)
-            committed.append((sequence, token_id, reason))
+            reason = self._settle(sequence, end, token_id, end + samples)
+            if samples or reason is not None:
+                committed.append((sequence, token_id, reason))
         return committed
+
+    def _settle(self, sequence: Sequence, end: int, token_id: int, length: int) -> FinishReason | None:
+        """Its tokens before `end` are computed: publish full blocks; end it if this is the end, and say why.
+
+        Sets how far decodes will neither fill a block nor be the last.
+        """
+        block_size = self.config.block_size
+        if end // block_size > sequence.num_published_blocks:
+            self._publish(sequence, end // block_size)
+        sequence.settle_limit = min((sequence.num_published_blocks + 1) * block_size, sequence.max_length - 1)
+        reason = None
+        if token_id in sequence.stop_ids or length == sequence.max_length:
+            reason = self._finish_reason(sequence, token_id, length)
+        if reason is not None:
+            self._finish(sequence)
+        return reason
 
     def _publish(self, sequence: Sequence, num_full_blocks: int) -> None:
         """Tell the prefix cache of the blocks that are full now and whose tokens are known."""

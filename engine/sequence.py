@@ -33,6 +33,7 @@ class Sequence:
         "block_hashes",
         "block_table",
         "cache_salt",
+        "decode_limit",
         "index",
         "leader",
         "matcher",
@@ -50,6 +51,7 @@ class Sequence:
         "request",
         "row",
         "sequence_id",
+        "settle_limit",
         "status",
         "stop_ids",
         "token_ids",
@@ -72,6 +74,10 @@ class Sequence:
         self.num_cached_tokens = 0
         self.num_scheduled_tokens = 0
         self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
+        # Below these positions the scheduler need not look closer: a decode has its block and is not the
+        # last; a settled one fills no block and is not the last.
+        self.decode_limit = 0
+        self.settle_limit = 0
         self.max_tokens = max_tokens
         self.max_length = self.num_prompt_tokens + max_tokens
         self.stop_ids: frozenset[int] = frozenset()  # token ids that end it
