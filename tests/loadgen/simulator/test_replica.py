@@ -41,6 +41,10 @@ class VirtualLaunch:
     clock: VirtualClock
     plan: StepPlan
     ready_ns: int
+    awaits_tokens = False
+
+    def resume(self) -> None:
+        raise AssertionError("nothing here is constrained")
 
     def collect(self) -> StepResult:
         self.clock.now_ns = max(self.clock.now_ns, self.ready_ns)
