@@ -19,6 +19,7 @@ from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 
 _IDLE_WAIT_S = 1.0  # an idle engine shows its heartbeat this often
+_WAITED_NS = 50_000  # collecting takes longer only if the step has not ended yet
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class EngineLoop:
         self._pacer = Pacer(budget) if budget is not None and depth > 1 else None
         self._prompt_scores = PromptScores()
         self._in_flight: deque[_InFlight] = deque()
-        self._collected_ns = 0  # when the last step's results were there
+        self._ended_ns = 0  # when the last step ended, if that was seen
         self._stopped = False
 
     @property
@@ -89,7 +90,7 @@ class EngineLoop:
 
     def _await_planning(self, newest: _InFlight, pacer: Pacer) -> None:
         """Until the next step has to be planned so that the device does not wait for it."""
-        begun_ns = max(newest.launched_ns, self._collected_ns)
+        begun_ns = max(newest.launched_ns, self._ended_ns)
         num_decodes = len(newest.plan.decodes)
         slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
         until_ns = begun_ns + int(slack_s * 1e9)
@@ -139,7 +140,9 @@ class EngineLoop:
         collected_at_ns = time.monotonic_ns()
         result = step.launch.collect()
         now_ns = time.monotonic_ns()
-        self._observe(step, now_ns)
+        self._observe(step.plan, result.device_ns)
+        waited = now_ns - collected_at_ns > _WAITED_NS  # else the step had ended, nobody knows when
+        self._ended_ns = now_ns if waited else 0
         self._prompt_scores.add(result.prompt_logprobs, step.plan)
         output = StepOutput(step.plan.step, now_ns)
         for sequence_id in result.stuck:
@@ -166,6 +169,7 @@ class EngineLoop:
             step.entry.collected_at_ns = collected_at_ns
             step.entry.collect_ns = now_ns - collected_at_ns
             step.entry.commit_ns = time.monotonic_ns() - now_ns
+            step.entry.device_ns = result.device_ns
         self._recorder.timed(step.entry)
 
     def _give_up(self, sequence_id: int, output: StepOutput) -> None:
@@ -174,13 +178,11 @@ class EngineLoop:
             output.add(sequence_id, NO_TOKEN, FinishReason.ERROR)
             self._ended(sequence, FinishReason.ERROR)
 
-    def _observe(self, step: _InFlight, now_ns: int) -> None:
-        """Tell the scheduler how long the step took since it, and it alone, had the device."""
-        if self._scheduler.chunk_budget is not None:
-            seconds = (now_ns - max(self._collected_ns, step.launched_ns)) / 1e9
-            num_decodes = len(step.plan.decodes)
-            self._scheduler.chunk_budget.observe(num_decodes, step.plan.num_tokens - num_decodes, seconds)
-        self._collected_ns = now_ns
+    def _observe(self, plan: StepPlan, device_ns: int) -> None:
+        if self._scheduler.chunk_budget is not None and device_ns:
+            num_decodes = len(plan.decodes)
+            num_prompt_tokens = plan.num_tokens - num_decodes
+            self._scheduler.chunk_budget.observe(num_decodes, num_prompt_tokens, device_ns / 1e9)
 
     def _ended(self, sequence: Sequence, reason: FinishReason) -> None:
         self._prompt_scores.drop(sequence.sequence_id)

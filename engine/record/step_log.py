@@ -22,8 +22,8 @@ class StepEntry:
 
     Times are nanoseconds; `scheduled_at_ns` and `collected_at_ns` are of the monotonic clock and say when
     scheduling and collecting began, the others are durations. With two steps in flight the next step is
-    scheduled and launched between this one's launch and its collect. Where nothing measures it,
-    `device_ns` is 0.
+    scheduled and launched between this one's launch and its collect. `device_ns` is from the step's
+    beginning on the device to its end; on a CPU, where launching computes, it is part of `launch_ns`.
     """
 
     step: int

@@ -128,11 +128,10 @@ class GraphModelRunner(ModelRunner):
         self._tables.send_blocks()
         if self._mixed_graphs.takes(plan):
             self._run_mixed(plan, launch)
+        elif plan.chunks:
+            self._run_eagerly(plan, launch)
         else:
-            if plan.decodes:
-                self._decode(plan, launch)
-            if plan.chunks:
-                self._run(StepPlan(plan.step, chunks=plan.chunks), launch)
+            self._decode(plan, launch)
         sampled_chunks = [chunk for chunk in plan.chunks if chunk.samples]
         if sampled_chunks:
             self._tables.send_lengths(sampled_chunks)
@@ -145,15 +144,19 @@ class GraphModelRunner(ModelRunner):
         sampled = plan.sampled
         if sampled:
             self._sample_rows(launch, logits, sampled)
-        if plan.decodes:
-            self._tables.advance(self._tables.batch[: len(plan.decodes)])
+        self._tables.advance(self._tables.batch[: len(plan.decodes)])
+
+    def _run_eagerly(self, plan: StepPlan, launch: StepLaunch) -> None:
+        """Steps that no graph holds: long enough for the host to keep up, or with scores of prompts."""
+        self._send_batch(plan)
+        self._run(plan, launch)
+        self._tables.advance(self._tables.batch[: len(plan.decodes)])
 
     def _send_batch(self, plan: StepPlan) -> None:
-        if plan.decodes:
-            self._tables.send_batch([entry.row for entry in plan.decodes], self._size(plan))
+        self._tables.send_batch([entry.row for entry in plan.decodes], self._size(plan))
 
     def _size(self, plan: StepPlan) -> int:
-        """Of the decode graph for the step's decodes."""
+        """Of the decode graph for the step's decodes; there may be none."""
         return next(size for size in self._sizes if size >= len(plan.decodes))
 
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -30,6 +31,7 @@ class StepResult:
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by sequence id
     # By sequence id: the position of the first entry, and one entry for each prompt token scored by the step.
     prompt_logprobs: dict[int, tuple[int, list[TokenLogprobs]]] = field(default_factory=dict)
+    device_ns: int = 0  # from its beginning on the device to its end; of an eager step, its computation
     stuck: list[int] = field(default_factory=list)  # sequence ids whose constraint cannot be followed further
 
 
@@ -143,6 +145,32 @@ class PromptScoreTensors:
     tensors: LogprobTensors
 
 
+class _DeviceClock:
+    """Times what is enqueued on a stream between its making and `stop`; on a CPU, what is computed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events: list[torch.cuda.Event] = []
+        if device.type == "cuda":
+            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            self._events[0].record()
+        self._began_ns = time.monotonic_ns()
+        self._duration_ns = 0
+
+    def stop(self) -> None:
+        if self._events:
+            self._events[1].record()
+        else:
+            self._duration_ns = time.monotonic_ns() - self._began_ns
+
+    def wait(self) -> int:
+        """Until the device has come to `stop`; nanoseconds between both."""
+        if not self._events:
+            return self._duration_ns
+        began, ended = self._events
+        ended.synchronize()
+        return int(began.elapsed_time(ended) * 1e6)
+
+
 class StepLaunch:
     """The host copies of a running step's results, and the event after which they are there.
 
@@ -150,11 +178,10 @@ class StepLaunch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
         self._unsampled: list[tuple[list[ScheduledSequence], Callable[[], Sampled]]] = []
         self._sampled: list[tuple[list[ScheduledSequence], Sampled]] = []
         self._prompt_scores: list[PromptScoreTensors] = []
-        self._event: torch.cuda.Event | None = None
+        self._clock = _DeviceClock(device)
 
     @property
     def awaits_tokens(self) -> bool:
@@ -192,14 +219,11 @@ class StepLaunch:
 
     def close(self) -> None:
         """Nothing more will be added, other than by `resume`."""
-        if self._device.type == "cuda" and not self._unsampled:
-            self._event = torch.cuda.Event()
-            self._event.record()
+        if not self._unsampled:
+            self._clock.stop()
 
     def collect(self) -> StepResult:
-        if self._event is not None:
-            self._event.synchronize()
-        result = StepResult(token_ids=[])
+        result = StepResult(token_ids=[], device_ns=self._clock.wait())
         for scheduled, sampled in self._sampled:
             result.token_ids += sampled.token_ids.tolist()
             result.stuck += sampled.stuck

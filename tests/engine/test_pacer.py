@@ -54,10 +54,14 @@ def test_short_steps_are_not_waited_for() -> None:
 class SlowLaunch:
     ends_at: float
     num_sampled: int
+    awaits_tokens: bool = False
+
+    def resume(self) -> None:
+        raise AssertionError("nothing is constrained")
 
     def collect(self) -> StepResult:
         time.sleep(max(0.0, self.ends_at - time.monotonic()))
-        return StepResult([5] * self.num_sampled)
+        return StepResult([5] * self.num_sampled, device_ns=int(STEP_S * 1e9))
 
 
 class SlowRunner:
@@ -101,11 +105,11 @@ def test_an_arrival_during_a_step_is_in_the_next_one(itl_target_s: float, step_o
     thread = threading.Thread(target=loop.run)
     inbox.put(Submit(request("first")))
     thread.start()
-    runner.launched.acquire()
+    assert runner.launched.acquire(timeout=30)
     time.sleep(STEP_S / 6)
     inbox.put(Submit(request("second")))
-    runner.launched.acquire()
-    runner.launched.acquire()
+    for _ in range(2):
+        assert runner.launched.acquire(timeout=30)
     inbox.put(Stop())
     thread.join()
     names = [{entry.sequence.request.request_id for entry in plan.chunks} for plan in runner.plans]
