@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 def growing_start(text: str, strings: Sequence[str]) -> int:
     """Where the longest end of `text` starts that begins, but does not complete, one of `strings`."""
-    longest_prefix = max(map(len, strings)) - 1
-    for start in range(max(0, len(text) - longest_prefix), len(text)):
-        end = text[start:]
-        if any(len(string) > len(end) and string.startswith(end) for string in strings):
-            return start
-    return len(text)
+    earliest = len(text)
+    for string in strings:
+        start = text.find(string[0], max(0, len(text) - len(string) + 1))
+        while 0 <= start < earliest:
+            if string.startswith(text[start:]):
+                earliest = start
+            start = text.find(string[0], start + 1)
+    return earliest
 
 
 class StopStringMatcher:

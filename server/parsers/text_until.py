@@ -15,6 +15,7 @@ class TextUntil:
 
     def __init__(self, tags: Sequence[str], *, drops_space: bool = False) -> None:
         self._tags = tags
+        self._first_characters = frozenset(tag[0] for tag in tags)
         self._drops_space = drops_space
         self._held = ""
 
@@ -24,18 +25,22 @@ class TextUntil:
         Of several tags the one that starts first is found. Without a find the index is the end of `text`.
         """
         buffer = self._held + text[start:]
+        if self._first_characters.isdisjoint(buffer):  # most pushes: nothing here begins a tag
+            return self._hold_from(buffer, len(buffer)), None, len(text)
         found = [(at, tag) for tag in self._tags if (at := buffer.find(tag)) >= 0]
         if not found:
-            end = growing_start(buffer, self._tags)
-            if self._drops_space:
-                end = len(buffer[:end].rstrip())
-            self._held = buffer[end:]
-            return buffer[:end], None, len(text)
+            return self._hold_from(buffer, growing_start(buffer, self._tags)), None, len(text)
         at, tag = min(found)
         before = buffer[:at]
         self._held = ""
         after = len(text) - (len(buffer) - at - len(tag))
         return before.rstrip() if self._drops_space else before, tag, after
+
+    def _hold_from(self, buffer: str, end: int) -> str:
+        if self._drops_space:
+            end = len(buffer[:end].rstrip())
+        self._held = buffer[end:]
+        return buffer[:end]
 
     def flush(self) -> str:
         """The text ends here: what was held back."""

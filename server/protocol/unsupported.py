@@ -37,6 +37,9 @@ HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
 }
 """Field: the values that ask for nothing out of the ordinary."""
 
+HINTS = {"functions": "use tools", "function_call": "use tool_choice"}
+"""What took the place of a field."""
+
 IGNORED = frozenset(
     {"user", "safety_identifier", "metadata", "store", "service_tier", "verbosity", "prediction"}
     | {"prompt_cache_key", "prompt_cache_retention", "moderation", "max_tool_calls"}
@@ -52,7 +55,8 @@ def refuse_unsupported(body: RequestBody, *, refuse_unknown: bool) -> None:
     for name, value in extra.items():
         harmless = HARMLESS_VALUES.get(name)
         if harmless is not None and value not in harmless:
-            raise unsupported(name)
+            hint = f": {HINTS[name]}" if name in HINTS else ""
+            raise unsupported(name, f"{name} is not supported{hint}")
     unknown = extra.keys() - HARMLESS_VALUES.keys() - IGNORED
     if unknown and refuse_unknown:
         name = min(unknown)[:100]
