@@ -1,26 +1,14 @@
-"""From a parsed body to a `Generation`: template, tokenize, check, hash. For a thread, not the event loop."""
+"""From a parsed body to a `Generation`: checks, template, tokens. For a thread, not the event loop."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from engine.block_manager import hash_blocks
-from engine.record import RequestRecord
-from engine.request import Request
-from engine.sampling_params import ParameterError, SamplingParams
-from engine.text import open_text
-from model.text.detokenizer import IncrementalDetokenizer
 from server.chat_prompt import render_chat
-from server.choice import Choice
-from server.errors import APIError, invalid, unsupported
-from server.generation import Generation, Prompt
-from server.message_reading import MessageReading, message_reading
-from server.parsed_choice import ParsedChoice
+from server.errors import invalid, unsupported
+from server.generation import Generation
+from server.generation_builder import GenerationBuilder, Limits
+from server.message_reading import message_reading
 from server.protocol.chat import ChatRequest
 from server.protocol.common import GenerationBody
 from server.protocol.completions import CompletionRequest, parse_prompts
@@ -34,16 +22,6 @@ MAX_CHOICES = 2048
 """Most choices of one request, over all its prompts."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """How many tokens a request asked for. `wanted` None: none given; `default` None: all the room left."""
-
-    wanted: int | None
-    default: int | None
-    param: str = "max_tokens"
-    prompt_param: str = "prompt"
-
-
 def prepare_completion(body: CompletionRequest, state: ServerState, arrived_ns: int) -> Generation:
     """Raises `APIError` or `ParameterError`."""
     model = state.resolve_model(body.model)
@@ -51,13 +29,13 @@ def prepare_completion(body: CompletionRequest, state: ServerState, arrived_ns: 
     if body.best_of not in (None, n):
         raise unsupported("best_of", "best_of is not supported, unless it equals n")
     _check_num_logprobs(body.logprobs, "logprobs", state)
-    limits = _Limits(body.max_tokens, DEFAULT_COMPLETION_TOKENS)
+    limits = Limits(body.max_tokens, DEFAULT_COMPLETION_TOKENS)
     echo = bool(body.echo)
     prompts = parse_prompts(body.prompt)
     if len(prompts) * n > MAX_CHOICES:
         raise invalid("n", f"n times the number of prompts must not be above {MAX_CHOICES}")
     response_id = f"cmpl-{uuid.uuid4().hex}"
-    builder = _Builder(body, state, arrived_ns, response_id, n, limits)
+    builder = GenerationBuilder(body, state, arrived_ns, response_id, n, limits, wanted_grammar(body))
     for i, prompt in enumerate(prompts):
         param = f"prompt[{i}]" if isinstance(body.prompt, list) and len(prompts) > 1 else "prompt"
         if isinstance(prompt, str):
@@ -78,16 +56,18 @@ def prepare_chat(
     _check_num_logprobs(num_logprobs, "top_logprobs", state)
     if body.wanted_max_tokens == 0:
         raise invalid(body.max_tokens_param, f"{body.max_tokens_param} must be at least 1")
-    limits = _Limits(
+    limits = Limits(
         body.wanted_max_tokens, state.config.default_max_tokens, body.max_tokens_param, "messages"
     )
     tool_use = read_tool_use(body)
     prompt = render_chat(body, state, tool_use.tools)
     shows_reasoning = body.include_reasoning is not False
+    grammar = wanted_grammar(body)
     reading = message_reading(state.config, tool_use, prompt, shows_reasoning=shows_reasoning)
     if reading is not None and reading.needs_special_tokens(state.text.tokenizer):
         body = body.model_copy(update={"skip_special_tokens": False})
-    builder = _Builder(body, state, arrived_ns, f"{id_prefix}{uuid.uuid4().hex}", n, limits, reading)
+    response_id = f"{id_prefix}{uuid.uuid4().hex}"
+    builder = GenerationBuilder(body, state, arrived_ns, response_id, n, limits, grammar, reading)
     builder.add(prompt.token_ids, num_logprobs, echoed=None)
     return builder.build("chat", model, logprobs=num_logprobs is not None, echo=False)
 
@@ -107,147 +87,3 @@ def _check_counts(body: GenerationBody, state: ServerState) -> int:
 def _check_num_logprobs(num_logprobs: int | None, param: str, state: ServerState) -> None:
     if num_logprobs is not None and not 0 <= num_logprobs <= state.config.max_logprobs:
         raise invalid(param, f"{param} must be between 0 and {state.config.max_logprobs} (--max-logprobs)")
-
-
-class _Builder:
-    """Makes one engine request for each prompt of a body."""
-
-    def __init__(
-        self,
-        body: GenerationBody,
-        state: ServerState,
-        arrived_ns: int,
-        response_id: str,
-        n: int,
-        limits: _Limits,
-        reading: MessageReading | None = None,
-    ) -> None:
-        self.body = body
-        self.state = state
-        self.arrived_ns = arrived_ns
-        self.response_id = response_id
-        self.n = n
-        self.limits = limits
-        self.reading = reading
-        self.grammar = wanted_grammar(body)
-        if self.grammar is not None and state.engine.engine_config.tensor_parallel_size > 1:
-            raise unsupported(self.grammar.param, "structured output is not offered on several ranks")
-        self.prompts: list[Prompt] = []
-
-    def add(
-        self,
-        token_ids: Sequence[int],
-        logprobs: int | None,
-        *,
-        echoed: str | list[int] | None,
-    ) -> None:
-        """`echoed` is the prompt as the client sent it, if it is to be returned."""
-        wanted = (self.body.prompt_logprobs, logprobs if echoed is not None else None)
-        prompt_logprobs = max((count for count in wanted if count is not None), default=None)
-        params = self._params(len(token_ids), logprobs, prompt_logprobs)
-        request = self._request(np.array(token_ids, dtype=np.int32), params)
-        text, offsets = "", []
-        if echoed is not None:
-            text = echoed if isinstance(echoed, str) else self._decode(token_ids)
-            offsets = self._text_offsets(token_ids) if logprobs is not None else []
-        self.prompts.append(Prompt(request, text, offsets))
-
-    def build(self, kind: str, model: str, *, logprobs: bool, echo: bool) -> Generation:
-        tokenized_ns = time.monotonic_ns()
-        for prompt in self.prompts:
-            prompt.request.record.tokenized_ns = tokenized_ns
-        return_token_ids = bool(self.body.return_token_ids)
-        return Generation(
-            kind="chat" if kind == "chat" else "completion",
-            response_id=self.response_id,
-            created=int(time.time()),
-            model=model,
-            prompts=self.prompts,
-            choices=self._choices(keep_tokens=logprobs or return_token_ids),
-            logprobs=logprobs,
-            prompt_logprobs=self.body.prompt_logprobs,
-            echo=echo,
-            return_token_ids=return_token_ids,
-            tokens_as_ids=bool(self.body.return_tokens_as_token_ids),
-            include_usage=self.body.include_usage,
-            continuous_usage=self.body.continuous_usage,
-            is_parsed=self.reading is not None,
-            reasoning_fields=self.state.config.reasoning_fields if kind == "chat" else (),
-            grammar=self.grammar,
-        )
-
-    def _choices(self, *, keep_tokens: bool) -> list[Choice]:
-        tokenizer, eos_token_ids = self.state.text.tokenizer, self.state.engine.eos_token_ids
-        choices: list[Choice] = []
-        for prompt in self.prompts:
-            params, prompt_ids = prompt.request.params, prompt.token_ids
-            for sequence_id in prompt.request.sequence_ids:
-                text = open_text(tokenizer, prompt_ids, params)
-                basics = (len(choices), sequence_id, params, eos_token_ids, text)
-                if self.reading is None:
-                    choices.append(Choice(*basics, keep_tokens=keep_tokens))
-                else:
-                    choices.append(ParsedChoice(*basics, self.reading, keep_tokens=keep_tokens))
-        return choices
-
-    def _params(
-        self, num_prompt_tokens: int, logprobs: int | None, prompt_logprobs: int | None
-    ) -> SamplingParams:
-        limits = self.limits
-        room = self.state.engine.max_model_len - num_prompt_tokens
-        if room < (0 if limits.wanted == 0 else 1):  # max_tokens 0 only reads the prompt
-            raise self._too_long(limits.prompt_param, num_prompt_tokens)
-        if limits.wanted is not None and limits.wanted > room:
-            raise self._too_long(limits.param, num_prompt_tokens)
-        default = room if limits.default is None else min(limits.default, room)
-        try:
-            params = self.body.sampling_params(
-                self.state.text.sampling_defaults,
-                max_tokens=default if limits.wanted is None else limits.wanted,
-                logprobs=logprobs,
-                prompt_logprobs=prompt_logprobs,
-            )
-        except ParameterError as error:
-            if error.param == "max_tokens":
-                raise ParameterError(limits.param, str(error)) from None
-            raise
-        params.check_vocabulary(self.state.engine.model_config.vocab_size)
-        return params
-
-    def _too_long(self, param: str, num_prompt_tokens: int) -> APIError:
-        wanted = self.limits.wanted
-        asked = "" if wanted is None else f" and {self.limits.param} asks for {min(wanted, 10**18)} more"
-        message = (
-            f"the context holds {self.state.engine.max_model_len} tokens;"
-            f" the prompt has {num_prompt_tokens}{asked}"
-        )
-        return invalid(param, message, "context_length_exceeded")
-
-    def _request(self, token_ids: np.ndarray, params: SamplingParams) -> Request:
-        block_size = self.state.engine.engine_config.block_size
-        assert block_size is not None, "the engine's configuration is not resolved"
-        salt = (self.body.cache_salt or "").encode()
-        request_id = f"{self.response_id}-{len(self.prompts)}" if self.prompts else self.response_id
-        return Request(
-            request_id=request_id,
-            prompt_token_ids=token_ids,
-            params=params,
-            block_hashes=hash_blocks(token_ids, block_size, salt),
-            record=RequestRecord(request_id, arrived_ns=self.arrived_ns),
-            n=self.n,
-            priority=self.body.priority or 0,
-            cache_salt=salt,
-        )
-
-    def _decode(self, token_ids: Sequence[int]) -> str:
-        skips = self.body.skip_special_tokens is not False
-        return self.state.text.tokenizer.decode(token_ids, skip_special_tokens=skips)
-
-    def _text_offsets(self, token_ids: Sequence[int]) -> list[int]:
-        skips = self.body.skip_special_tokens is not False
-        detokenizer = IncrementalDetokenizer(self.state.text.tokenizer, (), skip_special_tokens=skips)
-        offsets, length = [], 0
-        for token_id in token_ids:
-            offsets.append(length)
-            length += len(detokenizer.push(token_id))
-        return offsets
