@@ -9,7 +9,7 @@ from typing import Any
 from model.config import ModelError
 from model.text.chat_template import ChatTemplate, ChatTemplateError
 from server.errors import invalid, unsupported
-from server.parsers.reasoning import ReasoningFormat
+from server.parsers.reasoning import ReasoningFormat, Thoughts
 from server.protocol.chat import ChatFields, check_messages
 from server.state import ServerState
 from server.tokenizing import check_length
@@ -26,11 +26,11 @@ class ChatPrompt:
     continued: str | None  # what there is of the message that is to be continued
     enables_thinking: bool
 
-    def begins_reasoning(self, tags: ReasoningFormat) -> bool:
-        """Whether what the model writes next is its thoughts."""
+    def thoughts(self, tags: ReasoningFormat) -> Thoughts:
+        """Of the answer."""
         if self.continued is not None:
-            return tags.continues_open(self.continued)
-        return tags.begins_open(self.text, enable_thinking=self.enables_thinking)
+            return tags.within_message(self.continued)
+        return tags.after_prompt(self.text, enable_thinking=self.enables_thinking)
 
 
 def render_chat(body: ChatFields, state: ServerState, tools: tuple[Tool, ...]) -> ChatPrompt:

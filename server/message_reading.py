@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from model.grammar.source import ThoughtTags
 from model.text.tokenizer import Tokenizer
 from server.chat_prompt import ChatPrompt
 from server.config import ServerConfig
@@ -11,9 +12,10 @@ from server.errors import unsupported
 from server.parsers.call_array import CallArray
 from server.parsers.message_parser import MessageParser
 from server.parsers.named_call import NamedCall
-from server.parsers.reasoning import ReasoningFormat, ReasoningParser
+from server.parsers.reasoning import ReasoningFormat, ReasoningParser, Thoughts
 from server.parsers.registry import REASONING_FORMATS, TOOL_PARSERS
 from server.parsers.tool_parser import ToolParser
+from server.structured_output import WantedGrammar
 from server.tool_use import ToolUse
 
 
@@ -24,20 +26,30 @@ class MessageReading:
     tool_use: ToolUse
     tool_parser: type[ToolParser] | None  # of calls that the model makes of its own accord
     reasoning: ReasoningFormat | None
-    begins_with_reasoning: bool
+    thoughts: Thoughts
+    is_bound: bool  # by a grammar, so that an opening tag cannot be left out
     shows_reasoning: bool
 
     def open_parser(self) -> MessageParser:
         reasoning = None
         if self.reasoning is not None:
             ends = () if self.tool_parser is None else self.tool_parser.call_starts
-            reasoning = ReasoningParser(self.reasoning, is_open=self.begins_with_reasoning, other_ends=ends)
+            begins = (Thoughts.BEGUN,) if self.is_bound else (Thoughts.BEGUN, Thoughts.POSSIBLE)
+            reasoning = ReasoningParser(self.reasoning, is_open=self.thoughts in begins, other_ends=ends)
         return MessageParser(
             reasoning,
             self._open_tool_parser(),
             shows_reasoning=self.shows_reasoning,
             max_calls=None if self.tool_use.is_parallel else 1,
         )
+
+    def bind(self, grammar: WantedGrammar) -> WantedGrammar:
+        """The grammar, for what comes after the model's thoughts."""
+        if self.reasoning is None or self.thoughts is Thoughts.NONE:
+            return grammar
+        open_tag = None if self.thoughts is Thoughts.BEGUN else self.reasoning.open_tag
+        tags = ThoughtTags(open_tag, self.reasoning.close_tag)
+        return grammar._replace(source=grammar.source.after_thoughts(tags))
 
     def needs_special_tokens(self, tokenizer: Tokenizer) -> bool:
         """Whether a tag is a special token, so that skipping these would hide it from the parser."""
@@ -53,12 +65,9 @@ class MessageReading:
 
 
 def message_reading(
-    config: ServerConfig, tool_use: ToolUse, prompt: ChatPrompt, *, shows_reasoning: bool
+    config: ServerConfig, tool_use: ToolUse, prompt: ChatPrompt, *, is_bound: bool, shows_reasoning: bool
 ) -> MessageReading | None:
-    """None if the text is passed on as it is. Raises `APIError` for tools that nobody could read calls of.
-
-    Forced calls are held to by a grammar from the first token on: there is no reasoning before them.
-    """
+    """None if the text is passed on as it is. Raises `APIError` for tools that nobody could read calls of."""
     tool_parser = None
     if tool_use.mode == "auto":
         if config.tool_call_parser is None:
@@ -67,15 +76,14 @@ def message_reading(
             )
             raise unsupported("tools", message)
         tool_parser = TOOL_PARSERS[config.tool_call_parser]
-    reasoning = None
-    if config.reasoning_parser is not None and not tool_use.is_forced:
-        reasoning = REASONING_FORMATS[config.reasoning_parser]
+    reasoning = REASONING_FORMATS.get(config.reasoning_parser or "")
     if tool_use.mode == "none" and reasoning is None:
         return None
     return MessageReading(
         tool_use,
         tool_parser,
         reasoning,
-        begins_with_reasoning=reasoning is not None and prompt.begins_reasoning(reasoning),
+        thoughts=Thoughts.NONE if reasoning is None else prompt.thoughts(reasoning),
+        is_bound=is_bound,
         shows_reasoning=shows_reasoning,
     )

@@ -6,6 +6,7 @@ import uuid
 
 from server.chat_prompt import render_chat
 from server.errors import invalid, unsupported
+from server.forced_calls import forced_calls
 from server.generation import Generation
 from server.generation_builder import GenerationBuilder, Limits
 from server.message_reading import message_reading
@@ -62,8 +63,13 @@ def prepare_chat(
     tool_use = read_tool_use(body)
     prompt = render_chat(body, state, tool_use.tools)
     shows_reasoning = body.include_reasoning is not False
-    grammar = wanted_grammar(body)
-    reading = message_reading(state.config, tool_use, prompt, shows_reasoning=shows_reasoning)
+    # A forced call leaves no content that a response format could be about.
+    grammar = forced_calls(tool_use) or wanted_grammar(body)
+    reading = message_reading(
+        state.config, tool_use, prompt, is_bound=grammar is not None, shows_reasoning=shows_reasoning
+    )
+    if reading is not None and grammar is not None:
+        grammar = reading.bind(grammar)
     if reading is not None and reading.needs_special_tokens(state.text.tokenizer):
         body = body.model_copy(update={"skip_special_tokens": False})
     response_id = f"{id_prefix}{uuid.uuid4().hex}"

@@ -6,13 +6,14 @@ sends can neither hang nor exhaust the process; what does not fit is refused her
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import llguidance
 import numpy as np
 
 from model.grammar.matcher import Grammar, GrammarMatcher
-from model.grammar.source import GrammarError, GrammarKind, GrammarSource
+from model.grammar.source import GrammarError, GrammarKind, GrammarSource, ThoughtTags
 from model.text.tokenizer import Tokenizer
 
 MAX_SOURCE_BYTES = 64 * 1024
@@ -44,6 +45,8 @@ class GrammarCompiler:
         if len(source.text.encode()) > MAX_SOURCE_BYTES:
             raise GrammarError(f"longer than {MAX_SOURCE_BYTES} bytes")
         grammar = _to_llguidance(source)
+        if source.thoughts is not None:
+            grammar = _after_thoughts(grammar, source.thoughts)
         is_wrong, messages = llguidance.LLMatcher.validate_grammar_with_warnings(
             grammar, self._tokenizer, limits=_LIMITS
         )
@@ -92,6 +95,19 @@ def _to_llguidance(source: GrammarSource) -> str:
                 return llguidance.grammar_from("grammar", source.text)
     except (ValueError, RecursionError) as error:
         raise GrammarError(_summary(str(error) or "nested too deeply")) from None
+
+
+def _after_thoughts(answer: str, tags: ThoughtTags) -> str:
+    """`answer` is Lark, or llguidance's own list of grammars, the first being the start."""
+    grammars = json.loads(answer)["grammars"] if answer.startswith("{") else [{"lark_grammar": answer}]
+    grammars[0]["name"] = "answer"
+    thoughts = "thoughts SPACE?" if tags.open is None else f"({json.dumps(tags.open)} thoughts SPACE?)?"
+    start = f"""
+        start: {thoughts} @answer
+        thoughts[suffix={json.dumps(tags.close)}]: /(?s:.*)/
+        SPACE: /[ \\n]{{1,4}}/
+    """
+    return json.dumps({"grammars": [{"lark_grammar": start}, *grammars]})
 
 
 def _summary(message: str) -> str:

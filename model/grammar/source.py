@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class GrammarError(ValueError):
@@ -19,12 +19,23 @@ class GrammarKind(StrEnum):
     GRAMMAR = "grammar"  # Lark as llguidance reads it, or GBNF
 
 
+class ThoughtTags(NamedTuple):
+    """Around the free text that a reasoning model may write before what a grammar is about.
+
+    Without an opening tag the thoughts are under way already; with one they may be left out.
+    """
+
+    open: str | None
+    close: str
+
+
 @dataclass(frozen=True, slots=True)
 class GrammarSource:
     """Made by one of the class methods; nothing is checked before it is compiled."""
 
     kind: GrammarKind
     text: str
+    thoughts: ThoughtTags | None = None  # may come first
 
     @classmethod
     def json_schema(cls, schema: dict[str, Any]) -> GrammarSource:
@@ -33,6 +44,10 @@ class GrammarSource:
             return cls(GrammarKind.JSON_SCHEMA, json.dumps(schema, ensure_ascii=False))
         except RecursionError:
             raise GrammarError("the schema is nested too deeply") from None
+
+    def after_thoughts(self, tags: ThoughtTags) -> GrammarSource:
+        """The same, for an answer that may begin with thoughts."""
+        return replace(self, thoughts=tags)
 
     @classmethod
     def any_json_object(cls) -> GrammarSource:

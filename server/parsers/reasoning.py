@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from server.parsers.events import Content, Event, Reasoning
 from server.parsers.text_until import TextUntil
+
+
+class Thoughts(Enum):
+    """What a prompt tells of the thoughts in the answer to it."""
+
+    BEGUN = "begun"  # the prompt ends within them
+    POSSIBLE = "possible"
+    NONE = "none"  # they are over, or switched off
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +26,17 @@ class ReasoningFormat:
     close_tag: str = "</think>"
     can_be_disabled: bool = False  # by the template variable enable_thinking
 
-    def begins_open(self, prompt: str, *, enable_thinking: bool) -> bool:
-        """Whether the answer to a rendered prompt begins with thoughts.
-
-        Many templates write the opening tag, or an empty pair of tags, themselves. Where they do not, the
-        model thinks unless it was told not to, and it may leave its opening tag out.
-        """
+    def after_prompt(self, prompt: str, *, enable_thinking: bool) -> Thoughts:
+        """Of an answer to a rendered prompt. Many templates write the opening tag, or both, themselves."""
         end = prompt.rstrip()
         if end.endswith((self.open_tag, self.close_tag)):
-            return end.endswith(self.open_tag)
-        return enable_thinking or not self.can_be_disabled
+            return Thoughts.BEGUN if end.endswith(self.open_tag) else Thoughts.NONE
+        return Thoughts.POSSIBLE if enable_thinking or not self.can_be_disabled else Thoughts.NONE
 
-    def continues_open(self, message: str) -> bool:
-        """Whether what continues an assistant's message is thoughts still."""
-        return message.rfind(self.open_tag) > message.rfind(self.close_tag)
+    def within_message(self, message: str) -> Thoughts:
+        """Of what continues an assistant's message."""
+        is_open = message.rfind(self.open_tag) > message.rfind(self.close_tag)
+        return Thoughts.BEGUN if is_open else Thoughts.NONE
 
 
 class ReasoningParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -289,6 +290,43 @@ def test_servers_without_the_flags_say_what_they_need(served: Any) -> None:
 def test_template_variables_reach_the_template(parsing: Any) -> None:
     fields = {"chat_template": "{{ mood }}", "chat_template_kwargs": {"mood": "calm"}}
     assert prompt_of(parsing, messages=[{"role": "user", "content": "q"}], **fields) == "calm"
+
+
+ARRAY = json.dumps([{"name": name, "parameters": arguments} for name, arguments in CALLS])
+NAMED = {"type": "function", "function": {"name": "add"}}
+
+
+@pytest.mark.parametrize("thoughts", ["", "<think>hm</think>\n\n"])
+def test_forced_calls_are_read_and_their_grammar_reaches_the_engine(parsing: Any, thoughts: str) -> None:
+    fields: dict[str, Any] = {"chat_template_kwargs": None}
+    for choice, text, reason, expected in (
+        ("required", ARRAY, "tool_calls", [["add", '{"a": 2, "b": 3}'], ["list_tables", "{}"]]),
+        (NAMED, '{"a": 1}', "stop", [["add", '{"a": 1}']]),
+    ):
+        fields["tool_choice"] = choice
+        (whole,) = ask(parsing, thoughts + text, **fields)["choices"]
+        assert parsing.engine.submitted[-1].constraint is not None
+        calls = [call["function"] for call in whole["message"]["tool_calls"]]
+        assert [[call["name"], call["arguments"]] for call in calls] == expected
+        assert (whole["finish_reason"], whole["message"]["content"]) == (reason, None)
+        message = joined(stream(parsing, thoughts + text, **fields))
+        assert [call[1:] for call in message["calls"]] == expected and message["finish_reason"] == reason
+        assert message["reasoning_content"] == (whole["message"]["reasoning_content"] or "")
+        assert bool(message["reasoning_content"]) == bool(thoughts)
+
+
+def test_a_response_format_leaves_room_for_thoughts(parsing: Any) -> None:
+    fields = {"tools": None, "chat_template_kwargs": None, "response_format": {"type": "json_object"}}
+    for text, reasoning in (("<think>hm</think>{}", "hm"), ("{}", None)):
+        message = ask(parsing, text, **fields)["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == (reasoning, "{}")
+
+
+def test_a_schema_that_cannot_be_enforced_is_refused(parsing: Any) -> None:
+    odd = {"type": "function", "function": {"name": "f", "parameters": {"type": "nope"}}}
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        error = parsing.http.post(URL, json=body("x", tools=[odd], tool_choice=choice)).json()["error"]
+        assert (error["code"], error["param"]) == ("invalid_schema", "tools")
 
 
 RESPONSES_TOOLS: list[Any] = [{"type": "function", **tool["function"]} for tool in TOOLS]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.parsers.hermes import HermesParser
 from server.parsers.message_parser import MessageParser
-from server.parsers.reasoning import ReasoningFormat, ReasoningParser
+from server.parsers.reasoning import ReasoningFormat, ReasoningParser, Thoughts
 from server.parsers.registry import REASONING_FORMATS
 from tests.support.tool_texts import hermes, read
 
@@ -76,22 +74,24 @@ def test_hidden_thoughts_and_calls_beyond_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "enable_thinking", "expected"),
+    ("prompt", "enable_thinking", "qwen3", "deepseek_r1"),
     [
-        ("<|im_start|>assistant\n<think>\n", False, (True, True)),
-        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", True, (False, False)),
-        ("say <think> please<|im_start|>assistant\n", True, (True, True)),
-        ("<|im_start|>assistant\n", False, (False, True)),
+        ("<|im_start|>assistant\n<think>\n", False, Thoughts.BEGUN, Thoughts.BEGUN),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", True, Thoughts.NONE, Thoughts.NONE),
+        ("say <think> please<|im_start|>assistant\n", True, Thoughts.POSSIBLE, Thoughts.POSSIBLE),
+        ("<|im_start|>assistant\n", False, Thoughts.NONE, Thoughts.POSSIBLE),
     ],
 )
-def test_whether_an_answer_begins_with_thoughts(prompt: str, enable_thinking: bool, expected: Any) -> None:
-    formats = (REASONING_FORMATS["qwen3"], REASONING_FORMATS["deepseek_r1"])
-    assert tuple(tags.begins_open(prompt, enable_thinking=enable_thinking) for tags in formats) == expected
+def test_what_a_prompt_tells(
+    prompt: str, enable_thinking: bool, qwen3: Thoughts, deepseek_r1: Thoughts
+) -> None:
+    for name, expected in (("qwen3", qwen3), ("deepseek_r1", deepseek_r1)):
+        assert REASONING_FORMATS[name].after_prompt(prompt, enable_thinking=enable_thinking) is expected
 
 
 @pytest.mark.parametrize(
     ("message", "expected"),
-    [("Hello", False), ("<think>so", True), ("<think>so</think>He", False), ("", False)],
+    [("Hello", Thoughts.NONE), ("<think>so", Thoughts.BEGUN), ("<think>so</think>He", Thoughts.NONE)],
 )
-def test_whether_a_continued_message_is_in_its_thoughts(message: str, expected: bool) -> None:
-    assert TAGS.continues_open(message) == expected
+def test_what_a_message_that_is_continued_tells(message: str, expected: Thoughts) -> None:
+    assert TAGS.within_message(message) is expected
