@@ -25,7 +25,7 @@ def forced_calls(tool_use: ToolUse) -> WantedGrammar | None:
     try:
         named = [tool for tool in tool_use.tools if tool["function"]["name"] == tool_use.name]
         schema = _parameters(named[0]) if named else _array_of_calls(tool_use)
-        return WantedGrammar("tools", GrammarSource.json_schema(schema))
+        return WantedGrammar("tools", GrammarSource.json_schema(schema, on_one_line=True))
     except RecursionError:
         raise invalid_schema("tools", "a schema is nested too deeply") from None
     except GrammarError as error:

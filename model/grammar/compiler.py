@@ -81,9 +81,10 @@ def _to_llguidance(source: GrammarSource) -> str:
                 return llguidance.LLMatcher.grammar_from_json_schema(
                     source.text,
                     overrides={  # also of what the schema itself says in llguidance's own keyword
-                        "item_separator": ",",
-                        "key_separator": ":",
-                        "whitespace_pattern": _WHITESPACE,
+                        "item_separator": ", " if source.on_one_line else ",",
+                        "key_separator": ": " if source.on_one_line else ":",
+                        "whitespace_flexible": not source.on_one_line,
+                        "whitespace_pattern": None if source.on_one_line else _WHITESPACE,
                         "coerce_one_of": False,
                         "lenient": False,
                     },

@@ -36,12 +36,14 @@ class GrammarSource:
     kind: GrammarKind
     text: str
     thoughts: ThoughtTags | None = None  # may come first
+    on_one_line: bool = False  # JSON with a space after each comma and colon, and no other white space
 
     @classmethod
-    def json_schema(cls, schema: dict[str, Any]) -> GrammarSource:
+    def json_schema(cls, schema: dict[str, Any], *, on_one_line: bool = False) -> GrammarSource:
         """JSON that a schema allows. Raises `GrammarError`."""
         try:
-            return cls(GrammarKind.JSON_SCHEMA, json.dumps(schema, ensure_ascii=False))
+            text = json.dumps(schema, ensure_ascii=False)
+            return cls(GrammarKind.JSON_SCHEMA, text, on_one_line=on_one_line)
         except RecursionError:
             raise GrammarError("the schema is nested too deeply") from None
 

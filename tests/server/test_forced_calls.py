@@ -75,6 +75,15 @@ def test_a_named_tool_is_its_arguments() -> None:
     assert allows(ToolUse("named", TOOLS, "pop", is_parallel=False), {})
 
 
+def test_calls_are_on_one_line() -> None:
+    """Models that are made to write calls would fill the space between two tokens with more of it."""
+    wanted = forced_calls(ToolUse("named", TOOLS, "push", is_parallel=False))
+    assert wanted is not None
+    grammar = COMPILER.compile(wanted.source)
+    assert matches(grammar, '{"value": 1, "next": {"value": 2}}')
+    assert not matches(grammar, '{"value":1}') and not matches(grammar, '{ "value": 1}')
+
+
 def test_nothing_is_forced_where_the_model_decides() -> None:
     assert forced_calls(ToolUse("auto", TOOLS)) is None
     assert forced_calls(ToolUse()) is None
