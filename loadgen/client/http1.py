@@ -101,6 +101,10 @@ class ResponseReader:
     def _feed_chunked(self, data: bytes, now_ns: int) -> bool:
         if self._rest:
             data, self._rest = self._rest + data, b""
+        elif not self._chunk_left and self._is_one_chunk(data):
+            self.parts.append(data[data.index(b"\r\n") + 2 : -2])
+            self.part_times_ns.append(now_ns)
+            return False
         at, size = 0, len(data)
         while at < size:
             if self._chunk_left:
@@ -123,6 +127,13 @@ class ResponseReader:
         self._rest = data[at:]
         return False
 
+    @staticmethod
+    def _is_one_chunk(data: bytes) -> bool:
+        """Whether a read holds one whole chunk with content and nothing else, as most do."""
+        end = data.find(b"\r\n", 0, 10)
+        digits = data[:end]
+        return end > 0 and digits.isalnum() and 0 < len(data) - end - 4 == _hex_or_zero(digits)
+
     def _feed_trailer(self, data: bytes, last_chunk: int, at: int) -> bool:
         """The last chunk is in: the response ends after the blank line that follows any trailer fields."""
         if data.startswith(b"\r\n", at):
@@ -134,6 +145,13 @@ class ResponseReader:
                 return False
         self.keep_alive = self.keep_alive and end == len(data)
         return True
+
+
+def _hex_or_zero(digits: bytes) -> int:
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return 0
 
 
 def _chunk_length(line: bytes) -> int:

@@ -9,6 +9,8 @@ import orjson
 
 from loadgen.client.sse import split_events
 
+OTHER_TOKENS = ("reasoning_content", "reasoning", "tool_calls")  # of a delta, beside content
+
 
 @dataclass(slots=True)
 class Stream:
@@ -40,19 +42,62 @@ class Stream:
 def read_stream(parts: list[bytes], part_times_ns: list[int]) -> Stream:
     """Read a whole event stream. An event is given the time of the read that completed it."""
     stream = Stream()
+    usual: UsualEvent | None = None
     part, part_end = 0, len(parts[0]) if parts else 0
     for data, end in split_events(b"".join(parts)):
         while end > part_end:
             part += 1
             part_end += len(parts[part])
+        if usual is not None and usual.matches(data):
+            stream.times_ns.append(part_times_ns[part])
+            stream.sizes.append(len(data))
+            continue
         if data.strip() == b"[DONE]":
             stream.done = True
             continue
         try:
-            _read_payload(stream, orjson.loads(data), part_times_ns[part], len(data))
+            payload = orjson.loads(data)
+            _read_payload(stream, payload, part_times_ns[part], len(data))
+            usual = usual or UsualEvent.of(data, payload)
         except (ValueError, AttributeError, TypeError) as error:  # no JSON, or not of the expected shape
             stream.malformed = stream.malformed or f"{error}: {data[:80]!r}"
     return stream
+
+
+@dataclass(frozen=True, slots=True)
+class UsualEvent:
+    """The bytes around the text of an event that holds text and nothing else of interest.
+
+    Most events of a stream differ in their text alone. One that begins and ends with the same bytes, with some
+    text that has neither quote nor escape between, says the same, and need not be parsed as JSON.
+    """
+
+    before: bytes
+    after: bytes
+
+    @classmethod
+    def of(cls, data: bytes, payload: dict[str, Any]) -> UsualEvent | None:
+        """None if the event says more than text, or it is not plain where the text stands."""
+        choices = payload.get("choices") or ()
+        if len(choices) != 1 or payload.get("usage") or payload.keys() & {"error"}:
+            return None
+        (choice,) = choices
+        delta = choice.get("delta")
+        text = choice.get("text") if delta is None else delta.get("content")
+        extras = [choice.get(name) for name in ("finish_reason", "token_ids", "logprobs")]
+        if not text or any(extras) or (delta is not None and any(delta.get(name) for name in OTHER_TOKENS)):
+            return None
+        quoted = b'"' + text.encode() + b'"'
+        if data.count(quoted) != 1 or b"\\" in data:
+            return None
+        start = data.index(quoted) + 1
+        return cls(data[:start], data[start + len(quoted) - 2 :])
+
+    def matches(self, data: bytes) -> bool:
+        if not (data.startswith(self.before) and data.endswith(self.after)):
+            return False
+        text = data[len(self.before) : len(data) - len(self.after)]
+        return bool(text) and b'"' not in text and b"\\" not in text
 
 
 def _read_payload(stream: Stream, payload: dict[str, Any], time_ns: int, size: int) -> None:
@@ -86,7 +131,7 @@ def _read_tokens(stream: Stream, choice: dict[str, Any]) -> bool:
     delta = choice.get("delta")
     if delta:
         content = delta.get("content")
-        other = delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls")
+        other = next(filter(None, map(delta.get, OTHER_TOKENS)), None)
     token_ids, logprobs = choice.get("token_ids"), choice.get("logprobs")
     if token_ids:
         stream.by_ids.append(len(token_ids))

@@ -11,6 +11,8 @@ import orjson
 
 from loadgen.mock.script import Script, Truth
 
+_ENCODED: dict[tuple[Script, bool, int], bytes] = {}
+
 
 class Reply:
     """Writes one stream at its scripted times, which are absolute and counted from `start`."""
@@ -54,7 +56,7 @@ class Reply:
         self._truth.token_times_ns += [time.monotonic_ns()] * count
         self._truth.first_token_ns = self._truth.first_token_ns or time.monotonic_ns()
         self._sent += count
-        self._event(self._choice(self._script.token_text * count, count))
+        self._event(self._token_event(count))
         if self._sent >= self._total:
             self._finish()
         elif self._behaviour in ("ok", "no_done") or self._sent * 2 < self._total:
@@ -62,6 +64,16 @@ class Reply:
             self._loop.call_at(self._start_s + later, self._tokens)
         else:
             self._misbehave()
+
+    def _token_event(self, count: int) -> dict[str, Any] | bytes:
+        """Encoded once for all requests where nothing in it changes, so that the mock is no bottleneck."""
+        script = self._script
+        if script.running_usage or script.reasoning_tokens:
+            return self._choice(script.token_text * count, count)
+        key = (script, self._chat, count)
+        if key not in _ENCODED:
+            _ENCODED[key] = orjson.dumps(self._choice(script.token_text * count, count))
+        return _ENCODED[key]
 
     def _misbehave(self) -> None:
         """Half-way through the output."""
@@ -118,10 +130,11 @@ class Reply:
             "prompt_tokens": len(prompt), "completion_tokens": self._sent, "prompt_tokens_details": details
         }  # fmt: skip
 
-    def _event(self, payload: dict[str, Any]) -> None:
+    def _event(self, payload: dict[str, Any] | bytes) -> None:
+        data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
         end = self._script.line_end
         comment = f": comment{end}{end}" if self._script.comments else ""
-        self._buffered.append(f"{comment}data: ".encode() + orjson.dumps(payload) + (end * 2).encode())
+        self._buffered.append(f"{comment}data: ".encode() + data + (end * 2).encode())
         if len(self._buffered) >= self._script.merge_events:
             self._flush()
 

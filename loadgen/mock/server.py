@@ -16,6 +16,11 @@ from typing import cast
 
 import orjson
 
+try:
+    from uvloop import new_event_loop
+except ImportError:
+    from asyncio import new_event_loop
+
 from loadgen.mock.reply import Reply
 from loadgen.mock.script import Script, Truth
 
@@ -52,7 +57,7 @@ class MockServer:
         self._loop.close()
 
     def _serve(self, ready: threading.Event) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._loop.run_until_complete(self.listen())
         self._loop.call_soon(ready.set)
         self._loop.run_forever()

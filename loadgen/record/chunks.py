@@ -19,7 +19,7 @@ def encode_chunks(times_ns: array[int], tokens: array[int], sizes: array[int]) -
     """Times must not fall and be at least 0."""
     steps_ns = np.diff(np.array(times_ns, np.int64), prepend=0)
     values = np.concatenate([steps_ns, tokens, sizes]).astype(np.int64)
-    groups = values[:, None] >> GROUP_SHIFTS
+    groups = values[:, None] >> GROUP_SHIFTS[: int(values.max(initial=0)).bit_length() // 7 + 1]
     needed = groups > 0
     needed[:, 0] = True
     more = np.zeros_like(needed)
