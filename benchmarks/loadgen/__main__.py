@@ -1,7 +1,7 @@
 """What a request of 64 chunks costs the load generator: `python -m benchmarks.loadgen [--rates 300,1000]`.
 
-One client process against one mock process, so the machine needs two free cores. CPU figures hold on a busy machine
-as well; lag and the rate reached do not. Prints a row for each rate; `asked` and `offered` are requests per second.
+One client process against one mock process, so the machine needs two free cores: on a busy one lag and rate
+say nothing, and CPU time is somewhat too high. A row for each rate; `asked` and `offered` are req/s.
 """
 
 from __future__ import annotations

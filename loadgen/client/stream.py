@@ -68,8 +68,8 @@ def read_stream(parts: list[bytes], part_times_ns: list[int]) -> Stream:
 class UsualEvent:
     """The bytes around the text of an event that holds text and nothing else of interest.
 
-    Most events of a stream differ in their text alone. One that begins and ends with the same bytes, with some
-    text that has neither quote nor escape between, says the same, and need not be parsed as JSON.
+    Most events of a stream differ in their text alone. One that begins and ends with the same bytes, with
+    some text that has neither quote nor escape between, says the same, and need not be parsed as JSON.
     """
 
     before: bytes
@@ -78,10 +78,10 @@ class UsualEvent:
     @classmethod
     def of(cls, data: bytes, payload: dict[str, Any]) -> UsualEvent | None:
         """None if the event says more than text, or it is not plain where the text stands."""
-        choices = payload.get("choices") or ()
-        if len(choices) != 1 or payload.get("usage") or payload.keys() & {"error"}:
+        choices = payload.get("choices") or []
+        if len(choices) != 1 or payload.get("usage") or payload.get("error"):
             return None
-        (choice,) = choices
+        choice = choices[0]
         delta = choice.get("delta")
         text = choice.get("text") if delta is None else delta.get("content")
         extras = [choice.get(name) for name in ("finish_reason", "token_ids", "logprobs")]

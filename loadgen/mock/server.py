@@ -16,11 +16,6 @@ from typing import cast
 
 import orjson
 
-try:
-    from uvloop import new_event_loop
-except ImportError:
-    from asyncio import new_event_loop
-
 from loadgen.mock.reply import Reply
 from loadgen.mock.script import Script, Truth
 
@@ -57,7 +52,7 @@ class MockServer:
         self._loop.close()
 
     def _serve(self, ready: threading.Event) -> None:
-        self._loop = new_event_loop()
+        self._loop = _new_event_loop()
         self._loop.run_until_complete(self.listen())
         self._loop.call_soon(ready.set)
         self._loop.run_forever()
@@ -90,6 +85,15 @@ class MockServer:
         self.in_flight -= 1
         if self.queue:
             self.begin(self.queue.popleft())
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed, so that the mock keeps up with the client."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 class _Connection(asyncio.Protocol):

@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from loadgen.client import Exchange
 from loadgen.client.measure import measure
 from loadgen.client.sse import split_events
-from loadgen.client.stream import Stream, read_stream
+from loadgen.client.stream import Stream, UsualEvent, read_stream
 from loadgen.record import RequestResult
 from loadgen.schedule import ScheduledRequest
 from tests.support.examples import examples
@@ -212,3 +213,36 @@ def test_results_survive_the_log() -> None:
     result = measured(sse(completion("a"), completion("b"), usage(5)), [200, 300, 400, 401])
     chunks = result.chunk_ns, result.chunk_tokens, result.chunk_bytes
     assert RequestResult.from_row(json.loads(json.dumps(result.to_row())), chunks) == result
+
+
+EVENT_TEXTS = st.text(st.sampled_from('ab "\\\\\\né🦊{}:,'), max_size=4)
+
+
+@examples(150)
+@given(
+    texts=st.lists(EVENT_TEXTS, min_size=1, max_size=12),
+    chat=st.booleans(),
+    odd=st.integers(0, 11),
+    change=st.sampled_from(["none", "finish_reason", "token_ids", "usage", "reasoning", "role"]),
+)
+def test_events_read_without_json_say_the_same(texts: list[str], chat: bool, odd: int, change: str) -> None:
+    """The oracle parses every event; one of them, anywhere, is not of the usual kind."""
+    events = []
+    for place, text in enumerate(texts):
+        choice: dict[str, object] = {"index": 0, "finish_reason": None}
+        choice |= {"delta": {"content": text}} if chat else {"text": text}
+        payload: dict[str, object] = {"id": "x", "choices": [choice]}
+        if place == odd:
+            if change in ("finish_reason", "token_ids"):
+                choice[change] = {"finish_reason": "stop", "token_ids": [1, 2]}[change]
+            elif change == "usage":
+                payload["usage"] = {"completion_tokens": 3}
+            elif chat and change == "reasoning":
+                choice["delta"] = {"content": None, "reasoning_content": text}
+            elif chat and change == "role":
+                choice["delta"] = {"role": "assistant", "content": ""}
+        events.append(b"data: " + orjson.dumps(payload) + b"\n\n")
+    quick = read_stream(events, list(range(len(events))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(UsualEvent, "matches", lambda self, data: False)
+        assert read_stream(events, list(range(len(events)))) == quick
