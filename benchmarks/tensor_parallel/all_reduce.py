@@ -16,6 +16,7 @@ import torch.multiprocessing
 from engine.parallel.world import Rendezvous, join, open_rendezvous
 from engine.runner.captured import CudaGraphCapture
 from model.one_shot import OneShotAllReduce
+from model.parallel import TensorParallel
 
 HIDDEN_SIZE = 4096
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192)
@@ -51,24 +52,24 @@ def measure(rank: int, rendezvous: Rendezvous, store: dist.Store | None = None) 
     for dtype in (torch.bfloat16, torch.float32):
         for rows in ROWS:
             x = torch.full((rows, HIDDEN_SIZE), rank + 1.0, dtype=dtype, device=device)
-            cells = [f"{time_of(lambda x=x: tp.all_reduce(x.clone()), x, tp.size, capture):.1f}"]
+            cells = [f"{time_of(lambda x=x: tp.all_reduce(x.clone()), x, tp, capture):.1f}"]
             if one_shot is not None:
-                cells.append(f"{time_of(lambda x=x: one_shot(x), x, tp.size, capture):.1f}")
+                cells.append(f"{time_of(lambda x=x: one_shot(x), x, tp, capture):.1f}")
             say(f"| {rows} | {dtype} | {x.nbytes / 1024:.0f} | " + " | ".join(cells) + " |", flush=True)
     x = torch.ones(16, 75968, device=device)
-    say(f"all-gather of logits, 16 rows: {time_of(lambda: tp.all_gather(x), None, tp.size, capture):.1f} us")
-    dist.barrier()
+    say(f"all-gather of logits, 16 rows: {time_of(lambda: tp.all_gather(x), None, tp, capture):.1f} us")
+    tp.minimum(0)  # wait for the others
     if rank:
         os._exit(0)
 
 
 def time_of(
-    call: Callable[[], torch.Tensor], x: torch.Tensor | None, size: int, capture: CudaGraphCapture
+    call: Callable[[], torch.Tensor], x: torch.Tensor | None, tp: TensorParallel, capture: CudaGraphCapture
 ) -> float:
     """Also checks the sum: rank r's tensor holds r + 1."""
     if x is not None:
         total = call()
-        expected = size * (size + 1) / 2
+        expected = tp.size * (tp.size + 1) / 2
         if not bool((total == expected).all()):
             print(
                 f"FAILED wrong sum of {tuple(x.shape)} {x.dtype}: {total.flatten()[:4].tolist()}", flush=True
@@ -83,7 +84,7 @@ def time_of(
         replay, _ = capture(calls)
         replay()
         torch.cuda.synchronize()
-        dist.barrier()
+        tp.minimum(0)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         for _ in range(REPLAYS):
