@@ -50,6 +50,7 @@ format: setup
 
 docs: setup
 	$(BIN)/python docs/generate_configuration.py
+	$(BIN)/python docs/generate_api.py
 
 bench: setup
 	$(BIN)/octavo bench $(ARGS)

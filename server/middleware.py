@@ -32,6 +32,9 @@ class RequestContextMiddleware:
     Counts error responses by their status in `error_responses`. `root_path` is where a proxy serves the
     application; routes match with it and without.
 
+    Whatever wraps `send` looks at the start of a response only. `send_body` in the state is the bare one, for
+    streams: at a few hundred of them, those layers would cost as much as the text.
+
     The id is a label for people: the caller's if it is short and plain, else a new one. It is never a key.
     """
 
@@ -48,6 +51,7 @@ class RequestContextMiddleware:
             scope["root_path"] = self.root_path
         state = scope.setdefault("state", {})
         state["arrived_ns"] = time.monotonic_ns()
+        state["send_body"] = send
         request_id = Headers(scope=scope).get("x-request-id", "")
         if not ACCEPTED_REQUEST_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex

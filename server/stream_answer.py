@@ -87,7 +87,7 @@ class StreamAnswer(Response):
         listener: asyncio.Task[None] | None = None
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            self._writer = FrameWriter(send, self._on_writable, self._give_up)
+            self._writer = FrameWriter(scope["state"]["send_body"], self._on_writable, self._give_up)
             self._last_write = self._loop.time()
             self._schedule_ping()
             self.flush()

@@ -200,6 +200,9 @@ NOTES = {
     "add_special_tokens": FieldNote(
         "Begin texts with BOS, where the model wants one", "true", differs=_NOT_IN_OPENAI
     ),
+    "ChatRequest.add_special_tokens": FieldNote(
+        "Ignored: the chat template writes BOS, or not", differs="vLLM: off unless asked for."
+    ),
     "skip_special_tokens": FieldNote("Leave special tokens out of the text", "true", differs=_NOT_IN_OPENAI),
     "return_token_strs": FieldNote(
         "Give each token as the vocabulary has it", "false", differs=_NOT_IN_OPENAI

@@ -14,14 +14,15 @@ from engine.record import RequestRecord, StepEntry
 from server.cli.flags import all_settings
 from server.cli.main import COMMANDS
 from server.metrics import EngineCollector, metrics_registry
+from server.protocol.tokenize import TokenizeRequest
 from tests.support.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def load_generator() -> ModuleType:
-    spec = spec_from_file_location("generate_configuration", ROOT / "docs" / "generate_configuration.py")
+def load_generator(name: str) -> ModuleType:
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,11 +30,21 @@ def load_generator() -> ModuleType:
 
 
 def test_the_configuration_page_is_up_to_date() -> None:
-    generator = load_generator()
+    generator = load_generator("generate_configuration")
     page = generator.PAGE.read_text(encoding="utf-8")
     assert generator.updated(page) == page, "run `make docs`"
     for setting in all_settings():
         assert f"| `{setting.flag}` |" in page
+
+
+def test_the_api_page_is_up_to_date() -> None:
+    generator = load_generator("generate_api")
+    page = generator.PAGE.read_text(encoding="utf-8")
+    assert generator.updated(page) == page, "run `make docs`"
+    for model, endpoint in generator.ENDPOINTS:
+        assert f"### `{endpoint}`" in page
+        if model is not TokenizeRequest:
+            assert all(f"| `{field}` |" in page for field in model.model_fields)
 
 
 def test_the_record_page_names_every_field_and_metric() -> None:
