@@ -55,11 +55,12 @@ class Scheduler:
         self._clock = clock
         self._policy = POLICIES[config.policy]
         self.chunk_budget = ChunkBudget(config.itl_target_s) if config.itl_target_s else None
-        self._stages = {
+        stages = {
             Stage.DECODES: self._plan_decodes,
             Stage.CHUNKS: self._plan_chunks,
             Stage.ADMISSIONS: self._plan_admissions,
         }
+        self._passes = [[stages[stage] for stage in each] for each in self._policy.passes]
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._free_rows = list(range(config.max_num_seqs - 1, -1, -1))
@@ -157,9 +158,9 @@ class Scheduler:
         """Plan the next step; None if nothing can run, perhaps only until a step in flight is committed."""
         plan = StepPlan(self._num_steps)
         budget = self.config.max_num_batched_tokens
-        for stages in self._policy.passes:
-            for stage in stages:
-                budget = self._stages[stage](plan, budget)
+        for stages in self._passes:
+            for plan_stage in stages:
+                budget = plan_stage(plan, budget)
             if plan.decodes or plan.chunks:
                 self._num_steps += 1
                 return plan

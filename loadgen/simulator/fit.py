@@ -34,10 +34,10 @@ def fit_profile(
     config = header["config"]
     if "limits" not in config:
         raise ProfileError("the step log does not tell the scheduler's limits; it is of an older version")
-    if len(entries) < _MIN_STEPS:
-        raise ProfileError(f"{len(entries)} steps are too few to fit anything")
     limits = SchedulerConfig(**config["limits"])
     steps = measured_steps(entries)
+    if len(steps) < _MIN_STEPS:
+        raise ProfileError(f"{len(steps)} timed steps are too few to fit anything")
     fitted = [step for place, step in enumerate(steps) if place % _HELD_OUT]
     model = StepModel(_decode_cost(_of_kind(fitted, False)), _chunk_cost(_of_kind(fitted, True)))
     blocking = is_blocking(entries)
@@ -46,7 +46,7 @@ def fit_profile(
         pipeline_depth=config["pipeline_depth"],
         blocking_launch=blocking,
         step=model,
-        host=_host_costs(fitted, blocking),
+        host=_host_costs(fitted),
         front_end=_front_end(records, client_ttft_s),
         source={
             "model": config.get("model") or "embedded",
@@ -184,11 +184,11 @@ def _noise(factors: np.ndarray) -> list[float]:
     return [float(part.mean()) for part in np.array_split(np.sort(factors), count)]
 
 
-def _host_costs(steps: list[MeasuredStep], blocking: bool) -> HostCosts:
+def _host_costs(steps: list[MeasuredStep]) -> HostCosts:
     rows = np.array([step.shape.decode_rows + step.shape.num_chunks for step in steps])
     schedule = _line(rows, [step.schedule_s for step in steps])
     commit = _line(np.array([step.num_generated for step in steps]), [step.commit_s for step in steps])
-    launch = (0.0, 0.0) if blocking else _line(rows, [step.launch_s for step in steps])
+    launch = _line(rows, [step.launch_s for step in steps])
     pauses = [step.pause_s for step in steps if step.pause_s is not None]
     return HostCosts(*schedule, *launch, *commit, pause_s=float(np.median(pauses)) if pauses else 0.0)
 

@@ -63,7 +63,6 @@ class _Replay:
     _scheduler: Scheduler = field(init=False)
     _plans: dict[int, StepPlan | None] = field(init=False, default_factory=dict)
     _live: dict[int, tuple[_Live, int]] = field(init=False, default_factory=dict)  # by sequence id
-    _collected_ns: int = 0
 
     def run(self) -> Parity:
         self._scheduler = Scheduler(self.limits, frozenset({_EOS}), clock=lambda: 1)
@@ -136,20 +135,16 @@ class _Replay:
 
     def _settle(self, entry: StepEntry) -> None:
         plan = self._plans.pop(entry.step, None)
-        ready_ns = entry.collected_at_ns + entry.collect_ns
         if plan is not None:
-            self._observe(plan, entry, ready_ns)
+            self._observe(plan, entry)
             tokens = [self._token(e.sequence.sequence_id, e.start + e.num_tokens) for e in plan.sampled]
             self._scheduler.commit(plan, tokens)
-        self._collected_ns = ready_ns
 
-    def _observe(self, plan: StepPlan, entry: StepEntry, ready_ns: int) -> None:
+    def _observe(self, plan: StepPlan, entry: StepEntry) -> None:
         budget = self._scheduler.chunk_budget
-        if budget is not None:
-            launched_ns = entry.scheduled_at_ns + entry.schedule_ns
-            seconds = (ready_ns - max(self._collected_ns, launched_ns)) / 1e9
+        if budget is not None and entry.device_ns:
             num_decodes = len(plan.decodes)
-            budget.observe(num_decodes, plan.num_tokens - num_decodes, seconds)
+            budget.observe(num_decodes, plan.num_tokens - num_decodes, entry.device_ns / 1e9)
 
     def _token(self, sequence_id: int, length: int) -> int:
         """EOS where the live sequence ended with one; `length` counts the tokens before this one."""

@@ -25,7 +25,7 @@ class HostCosts:
 
     schedule_s: float = 0.0
     schedule_per_row_s: float = 0.0
-    launch_s: float = 0.0  # 0 where launching computes: it is the step's own time then
+    launch_s: float = 0.0  # without the step itself, where launching computes it
     launch_per_row_s: float = 0.0
     commit_s: float = 0.0
     commit_per_token_s: float = 0.0

@@ -22,12 +22,14 @@ from loadgen.simulator.step_shape import shape_of_plan
 from loadgen.simulator.workload import TOKEN
 
 NEVER = 1 << 62
+WAITED_NS = 50_000  # as in `engine.loop`
 
 
 @dataclass(slots=True)
 class _InFlight:
     plan: StepPlan
     launched_ns: int
+    device_ns: int  # a duration
     ready_ns: int
 
 
@@ -67,7 +69,7 @@ class Replica:
         self._inbox: list[tuple[int, Request, list[bytes]]] = []  # by the time when each is put
         self._in_flight: deque[_InFlight] = deque()
         self._device_free_ns = 0
-        self._collected_ns = 0
+        self._ended_ns = 0  # of the last step that was collected, if it had to be waited for
         self._tokens = [TOKEN] * limits.max_num_seqs
 
     def submit(self, at_ns: int, request: Request, output_hashes: list[bytes]) -> None:
@@ -98,7 +100,7 @@ class Replica:
 
     def _awaited_ns(self, newest: _InFlight, pacer: Pacer) -> int:
         """When the next step has to be planned so that the device does not wait for it."""
-        begun_ns = max(newest.launched_ns, self._collected_ns)
+        begun_ns = max(newest.launched_ns, self._ended_ns)
         num_decodes = len(newest.plan.decodes)
         slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
         return begun_ns + int(slack_s * 1e9)
@@ -116,28 +118,28 @@ class Replica:
         launched_ns = self.now_ns
         after_idle = not self._blocking and launched_ns >= self._device_free_ns
         step_ns = int(self._timer.seconds(shape, after_idle) * 1e9)
+        self.now_ns += self._launch_ns + int(self._launch_row_ns * rows)
         if self._blocking:
             self.now_ns += step_ns
             ready_ns = self.now_ns
         else:
-            self.now_ns += self._launch_ns + int(self._launch_row_ns * rows)
             ready_ns = max(launched_ns, self._device_free_ns) + step_ns
         self._device_free_ns = ready_ns
         if self._pacer is not None:
             self._pacer.observe((self.now_ns - begun_ns) / 1e9)
-        self._in_flight.append(_InFlight(plan, launched_ns, ready_ns))
+        self._in_flight.append(_InFlight(plan, launched_ns, step_ns, ready_ns))
         self.counts.steps += 1
         self.counts.busy_ns += step_ns
         self.counts.preemptions += plan.num_preempted
 
     def _settle(self, step: _InFlight) -> None:
+        waited = step.ready_ns - self.now_ns > WAITED_NS
         self.now_ns = max(self.now_ns, step.ready_ns)
         budget = self.scheduler.chunk_budget
         if budget is not None:
-            seconds = (self.now_ns - max(self._collected_ns, step.launched_ns)) / 1e9
             num_decodes = len(step.plan.decodes)
-            budget.observe(num_decodes, step.plan.num_tokens - num_decodes, seconds)
-        self._collected_ns = self.now_ns
+            budget.observe(num_decodes, step.plan.num_tokens - num_decodes, step.device_ns / 1e9)
+        self._ended_ns = self.now_ns if waited else 0
         committed = self.scheduler.commit(step.plan, self._tokens)
         for chunk in step.plan.chunks:
             record = chunk.sequence.request.record

@@ -16,9 +16,9 @@ class MeasuredStep:
     """One step as the engine thread saw it. Times in seconds."""
 
     shape: StepShape
-    device_s: float  # from when the device had it, and it alone, to when its tokens were on the host
+    device_s: float
     schedule_s: float
-    launch_s: float
+    launch_s: float  # without the step itself, where launching computes it
     commit_s: float
     num_generated: int
     pause_s: float | None  # from settling a step to planning this one; None after a wait
@@ -31,12 +31,14 @@ def is_blocking(entries: list[StepEntry]) -> bool:
 
 
 def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
-    """The steps of a log in order, told as `engine.loop` tells `ChunkBudget` how long each one took."""
+    """The steps of a log, in order, that the device timed."""
     blocking = is_blocking(entries)
     steps = []
     collected_ns = 0
     settled_ns = [entry.collected_at_ns + entry.collect_ns + entry.commit_ns for entry in entries]
     for entry in entries:
+        if not entry.device_ns:
+            continue
         launched_ns = entry.scheduled_at_ns + entry.schedule_ns
         ready_ns = entry.collected_at_ns + entry.collect_ns
         before = bisect_right(settled_ns, entry.scheduled_at_ns)
@@ -44,9 +46,9 @@ def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
         steps.append(
             MeasuredStep(
                 shape=shape_of_entry(entry),
-                device_s=(ready_ns - max(collected_ns, launched_ns)) / 1e9,
+                device_s=entry.device_ns / 1e9,
                 schedule_s=entry.schedule_ns / 1e9,
-                launch_s=entry.launch_ns / 1e9,
+                launch_s=(entry.launch_ns - (entry.device_ns if blocking else 0)) / 1e9,
                 commit_s=entry.commit_ns / 1e9,
                 num_generated=entry.num_generated,
                 pause_s=pause_ns / 1e9 if pause_ns < _IDLE_NS else None,

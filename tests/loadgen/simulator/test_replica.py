@@ -40,6 +40,7 @@ class VirtualClock:
 class VirtualLaunch:
     clock: VirtualClock
     plan: StepPlan
+    device_ns: int
     ready_ns: int
     awaits_tokens = False
 
@@ -48,7 +49,7 @@ class VirtualLaunch:
 
     def collect(self) -> StepResult:
         self.clock.now_ns = max(self.clock.now_ns, self.ready_ns)
-        return StepResult([TOKEN] * len(self.plan.sampled))
+        return StepResult([TOKEN] * len(self.plan.sampled), device_ns=self.device_ns)
 
 
 class VirtualRunner:
@@ -63,12 +64,11 @@ class VirtualRunner:
 
     def launch(self, plan: StepPlan) -> VirtualLaunch:
         self.plans.append(entries_of(plan))
-        self._free_ns = max(self._clock.now_ns, self._free_ns) + int(
-            self._timer.seconds(shape_of_plan(plan)) * 1e9
-        )
+        device_ns = int(self._timer.seconds(shape_of_plan(plan)) * 1e9)
+        self._free_ns = max(self._clock.now_ns, self._free_ns) + device_ns
         if self._blocking:
             self._clock.now_ns = self._free_ns
-        return VirtualLaunch(self._clock, plan, self._free_ns)
+        return VirtualLaunch(self._clock, plan, device_ns, self._free_ns)
 
 
 class VirtualInbox:
