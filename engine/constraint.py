@@ -10,13 +10,13 @@ runner masks what it excludes.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 
 class Matcher(Protocol):
-    """Where one sequence stands in its constraint. Used on the engine thread alone."""
+    """Where one sequence stands in its constraint. For the engine thread; an engine has one class of them."""
 
     @property
     def num_tokens(self) -> int:
@@ -27,11 +27,13 @@ class Matcher(Protocol):
         """Take the next tokens of the output. What does not match shows at the next `fill`."""
         ...
 
-    def fill(self, mask: np.ndarray) -> bool:
-        """Set in `mask` [ceil(vocab_size / 32)] int32 the bits of the tokens that may follow, and no others.
+    @classmethod
+    def fill(cls, matchers: list[Any], masks: np.ndarray) -> list[bool]:
+        """For each of several matchers of this class, set in its row of `masks` the tokens that may follow.
 
-        Bit i of word w stands for token 32 * w + i. Where the output may end, the EOS ids are among them;
-        where it is complete they alone are. False if the matcher cannot go on: the constraint takes too much
+        masks [len(matchers), ceil(vocab_size / 32)] int32, contiguous: bit i of word w stands for token
+        32 * w + i; what was there is overwritten. Where the output may end, the EOS ids are among them; where
+        it is complete they alone are. False for a matcher that cannot go on: its constraint takes too much
         work to follow, and the sequence has to end.
         """
         ...

@@ -7,8 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
+from engine.constraint import Matcher
 from engine.plan import ScheduledSequence
-from engine.sequence import PENDING_TOKEN, Sequence, SequenceStatus
+from engine.sequence import PENDING_TOKEN, SequenceStatus
 
 
 @dataclass(slots=True)
@@ -32,33 +33,25 @@ class MaskBuilder:
 
     def build(self, constrained: list[ScheduledSequence]) -> TokenMasks:
         masks = np.full((len(constrained), self._num_words), -1, dtype=np.int32)
+        # What is sampled for a sequence that one of those steps has ended is dropped.
+        live = [i for i, e in enumerate(constrained) if e.sequence.status is not SequenceStatus.FINISHED]
+        if not live:
+            return TokenMasks(masks)
+        matchers = [_advanced(constrained[i]) for i in live]
+        filled = np.empty((len(live), self._num_words), dtype=np.int32)
         stuck = []
-        for mask, entry in zip(masks, constrained, strict=True):
-            if entry.sequence.status is SequenceStatus.FINISHED:
-                continue  # by one of those steps: what it samples now is dropped
-            if not self._fill(mask, entry):
-                stuck.append(entry.sequence.sequence_id)
+        for i, mask, goes_on in zip(live, filled, matchers[0].fill(matchers, filled), strict=True):
+            if goes_on:
+                self._postpone_end(mask, constrained[i])
+                masks[i] = mask
+            else:
+                stuck.append(constrained[i].sequence.sequence_id)
         return TokenMasks(masks, stuck)
 
-    def _fill(self, mask: np.ndarray, entry: ScheduledSequence) -> bool:
-        sequence = entry.sequence
-        matcher = sequence.matcher
-        assert matcher is not None
-        begin = sequence.num_prompt_tokens + matcher.num_tokens
-        end = entry.start + entry.num_tokens
-        news = sequence.token_ids[begin:end]
-        assert PENDING_TOKEN not in news, "a constrained sequence is sampled before its tokens are known"
-        if news:
-            matcher.advance(news)
-        if not matcher.fill(mask):
-            mask.fill(-1)
-            return False
-        self._postpone_end(mask, sequence, end - sequence.num_prompt_tokens)
-        return True
-
-    def _postpone_end(self, mask: np.ndarray, sequence: Sequence, num_generated: int) -> None:
+    def _postpone_end(self, mask: np.ndarray, entry: ScheduledSequence) -> None:
         """Take away what would end the sequence too early, unless nothing else is left."""
-        params = sequence.params
+        params = entry.sequence.params
+        num_generated = entry.start + entry.num_tokens - entry.sequence.num_prompt_tokens
         ends: list[int] = []
         if params.ignore_eos or num_generated < params.min_tokens:
             ends += self._eos_token_ids
@@ -71,3 +64,17 @@ class MaskBuilder:
                 words[token_id // 32] &= np.uint32(~(1 << token_id % 32) & 0xFFFFFFFF)
             if without.any():
                 mask[:] = without
+
+
+def _advanced(entry: ScheduledSequence) -> Matcher:
+    """The sequence's matcher, told of all tokens before the one that this step samples."""
+    sequence = entry.sequence
+    matcher = sequence.matcher
+    assert matcher is not None
+    news = sequence.token_ids[
+        sequence.num_prompt_tokens + matcher.num_tokens : entry.start + entry.num_tokens
+    ]
+    assert PENDING_TOKEN not in news, "a constrained sequence is sampled before its tokens are known"
+    if news:
+        matcher.advance(news)
+    return matcher

@@ -12,7 +12,9 @@ from collections.abc import Iterable
 import llguidance
 import numpy as np
 
+from model.grammar.deep_stack import with_deep_stack
 from model.grammar.matcher import Grammar, GrammarMatcher
+from model.grammar.schema_check import check_schema
 from model.grammar.source import GrammarError, GrammarKind, GrammarSource, ThoughtTags
 from model.text.tokenizer import Tokenizer
 
@@ -44,6 +46,9 @@ class GrammarCompiler:
         """Raises `GrammarError` with one line that says what is wrong. May take seconds; leaves the GIL."""
         if len(source.text.encode()) > MAX_SOURCE_BYTES:
             raise GrammarError(f"longer than {MAX_SOURCE_BYTES} bytes")
+        return with_deep_stack(lambda: self._compile(source))
+
+    def _compile(self, source: GrammarSource) -> Grammar:
         grammar = _to_llguidance(source)
         if source.thoughts is not None:
             grammar = _after_thoughts(grammar, source.thoughts)
@@ -54,7 +59,9 @@ class GrammarCompiler:
             raise GrammarError(_summary(messages[0]))
         start = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
         # The first mask shows grammars that match nothing, and warms up what all copies start from.
-        if not GrammarMatcher(start).fill(np.empty(self._mask_words, dtype=np.int32)):
+        if GrammarMatcher.fill([GrammarMatcher(start)], np.empty((1, self._mask_words), dtype=np.int32)) != [
+            True
+        ]:
             raise GrammarError(_summary(start.get_error()))
         return Grammar(start)
 
@@ -78,6 +85,7 @@ def _to_llguidance(source: GrammarSource) -> str:
     try:
         match source.kind:
             case GrammarKind.JSON_SCHEMA:
+                check_schema(json.loads(source.text))
                 return llguidance.LLMatcher.grammar_from_json_schema(
                     source.text,
                     overrides={  # also of what the schema itself says in llguidance's own keyword
@@ -94,6 +102,8 @@ def _to_llguidance(source: GrammarSource) -> str:
                 return llguidance.LLMatcher.grammar_from_regex(pattern)
             case GrammarKind.GRAMMAR:
                 return llguidance.grammar_from("grammar", source.text)
+    except GrammarError:
+        raise
     except (ValueError, RecursionError) as error:
         raise GrammarError(_summary(str(error) or "nested too deeply")) from None
 

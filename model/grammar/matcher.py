@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 import llguidance
 import numpy as np
+
+MAX_THREADS = 8
+"""For the masks of a step, each of which takes 0.02 to 1 ms."""
 
 
 class GrammarMatcher:
@@ -19,12 +25,18 @@ class GrammarMatcher:
         self.num_tokens += len(token_ids)
         self._matcher.consume_tokens(token_ids)
 
-    def fill(self, mask: np.ndarray) -> bool:
-        """Leaves the GIL to others meanwhile."""
-        if self._matcher.is_error():
-            return False
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        return not self._matcher.is_error()
+    @classmethod
+    def fill(cls, matchers: list[GrammarMatcher], masks: np.ndarray) -> list[bool]:
+        """Side by side on several cores. The GIL is given up once for all of them, not once for each."""
+        going = [(m._matcher, i) for i, m in enumerate(matchers) if not m._matcher.is_error()]
+        num_rows, num_words = masks.shape
+        _executor().unsafe_compute_mask_ptr(going, masks.ctypes.data, num_words * 4, num_rows)
+        return [not m._matcher.is_error() for m in matchers]
+
+
+@cache
+def _executor() -> llguidance.LLExecutor:
+    return llguidance.LLExecutor(min(os.cpu_count() or 1, MAX_THREADS))
 
 
 class Grammar:

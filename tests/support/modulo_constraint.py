@@ -46,10 +46,10 @@ class ModuloMatcher:
             assert token_id in self.constraint.allowed(self.output), "the runner let a wrong token through"
             self.output.append(token_id)
 
-    def fill(self, mask: np.ndarray) -> bool:
-        if self.num_tokens == self.constraint.stuck_at:
-            return False
-        bits = np.zeros(mask.size * 32, dtype=bool)
-        bits[list(self.constraint.allowed(self.output))] = True
-        mask[:] = np.packbits(bits, bitorder="little").view(np.int32)
-        return True
+    @classmethod
+    def fill(cls, matchers: list[ModuloMatcher], masks: np.ndarray) -> list[bool]:
+        for matcher, mask in zip(matchers, masks, strict=True):
+            bits = np.zeros(mask.size * 32, dtype=bool)
+            bits[list(matcher.constraint.allowed(matcher.output))] = True
+            mask[:] = np.packbits(bits, bitorder="little").view(np.int32)
+        return [matcher.num_tokens != matcher.constraint.stuck_at for matcher in matchers]

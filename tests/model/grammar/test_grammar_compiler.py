@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from model.grammar.compiler import MAX_SOURCE_BYTES, GrammarCompiler
-from model.grammar.matcher import Grammar
+from model.grammar.matcher import Grammar, GrammarMatcher
 from model.grammar.source import GrammarError, GrammarSource
 from model.text.tokenizer import Tokenizer
 from tests.support.byte_text import byte_tokenizer
@@ -26,20 +26,23 @@ def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
     return GrammarCompiler(tokenizer, tokenizer.vocab_size + PADDING, tokenizer.eos_token_ids)
 
 
+def mask_of(matcher: GrammarMatcher, tokenizer: Tokenizer) -> np.ndarray:
+    masks = np.zeros((1, -(-(tokenizer.vocab_size + PADDING) // 32)), dtype=np.int32)
+    assert GrammarMatcher.fill([matcher], masks) == [True]
+    return masks[0]
+
+
 def allowed_after(grammar: Grammar, tokenizer: Tokenizer, text: str) -> set[int]:
     matcher = grammar.new_matcher()
     matcher.advance(tokenizer.encode(text, add_special_tokens=False))
-    mask = np.zeros(-(-(tokenizer.vocab_size + PADDING) // 32), dtype=np.int32)
-    assert matcher.fill(mask)
-    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+    return set(np.flatnonzero(np.unpackbits(mask_of(matcher, tokenizer).view(np.uint8), bitorder="little")))
 
 
 def matches(grammar: Grammar, tokenizer: Tokenizer, text: str) -> bool:
     """Whether `text` is a whole output: each of its tokens is allowed, and EOS after them."""
     matcher = grammar.new_matcher()
-    mask = np.zeros(-(-(tokenizer.vocab_size + PADDING) // 32), dtype=np.int32)
     for token_id in [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_ids[0]]:
-        assert matcher.fill(mask)
+        mask = mask_of(matcher, tokenizer)
         if not mask[token_id // 32] >> token_id % 32 & 1:
             return False
         matcher.advance([token_id])
@@ -57,6 +60,7 @@ TAGGED = 'start: "<t>" call "</t>"\ncall: %json {"const": {"a": 1}}'
     [
         (JSON_OBJECT, ["{}", '{"a": [1, null, "\u00e9"]}', '{\n  "a":1}'], ["[]", "1", " {}", "{} "]),
         (GrammarSource.json_schema({"enum": ["a", 1, None]}), ['"a"', "1", "null"], ["2", "a"]),
+        (GrammarSource.json_schema({"properties": {"nullable": {"const": 1}}}), ['{"nullable":1}'], []),
         (GrammarSource.json_schema(BOUNDED), ["-3", "12"], ["13", "-4", "1.0"]),
         (GrammarSource.json_schema({"type": "string", "pattern": "^[a-z]{2}$"}), ['"ab"'], ['"a"', '"abc"']),
         (GrammarSource.regex(r"\d{2}|x/y"), ["12", "x/y"], ["1", "123", "\u0661\u0662", "x"]),
@@ -114,6 +118,12 @@ def nested(depth: int) -> dict[str, Any]:
         (GrammarSource.json_schema({"type": "string", "pattern": "(?=a)b"}), "look-around"),
         (GrammarSource.json_schema({"x-guidance": {"lenient": True}, "contains": {}}), "contains"),
         (GrammarSource.json_schema(nested(150)), "recursion"),
+        (GrammarSource.json_schema({"items": {"type": "string", "nullable": True}}), "nullable"),
+        (
+            GrammarSource.json_schema({"anyOf": [{"minimum": 0, "exclusiveMinimum": True}]}),
+            "exclusiveMinimum",
+        ),
+        (GrammarSource.json_schema({"properties": {"a": {"multipleOf": 1_000_003}}}), "multipleOf"),
         (GrammarSource.regex("("), "unclosed group"),
         (GrammarSource.regex("(?=a)b"), "look-around"),
         (GrammarSource.regex(r"(a)\1"), "backreferences"),
@@ -136,8 +146,7 @@ def test_copies_do_not_share_their_state(compiler: GrammarCompiler, tokenizer: T
     grammar = compiler.compile(GrammarSource.choice(["ab", "ac"]))
     first, second = grammar.new_matcher(), grammar.new_matcher()
     first.advance(tokenizer.encode("a", add_special_tokens=False))
-    mask = np.zeros(-(-(tokenizer.vocab_size + PADDING) // 32), dtype=np.int32)
-    assert second.fill(mask)
+    mask = mask_of(second, tokenizer)
     assert second.num_tokens == 0
     assert np.unpackbits(mask.view(np.uint8)).sum() == 1  # the "a" that begins both
     assert allowed_after(grammar, tokenizer, "a") == set(tokenizer.encode("bc", add_special_tokens=False))
@@ -146,3 +155,8 @@ def test_copies_do_not_share_their_state(compiler: GrammarCompiler, tokenizer: T
 def test_a_model_without_eos_cannot_be_constrained(tokenizer: Tokenizer) -> None:
     with pytest.raises(GrammarError, match="no EOS"):
         GrammarCompiler(tokenizer, tokenizer.vocab_size, ())
+
+
+def test_a_long_chain_of_rules_does_not_overflow_the_stack(compiler: GrammarCompiler) -> None:
+    rules = [f"r{i:x}: r{i + 1:x}" for i in range(4000)]
+    compiler.compile(GrammarSource.grammar("\n".join(["start: r0", *rules, f'r{4000:x}: "a"'])))
