@@ -3,10 +3,10 @@
     python -m benchmarks.structured_output valid --generations 200
     python -m benchmarks.structured_output cost --concurrency 16
 
-Both start `octavo serve` themselves; flags after `--` are for it. `valid` draws at temperature 1 over the
-twenty schemas of `tests.support.schemas` and checks every answer with jsonschema. `cost` alternates rounds of
-the same number of tokens with and without a schema, so that a busy machine slows both. CPU time of the server's
-process tells more than the clock there.
+Both start `octavo serve` themselves, with flags that they do not know. `valid` draws at temperature 1 over
+the twenty schemas of `tests.support.schemas` and checks every answer with jsonschema. `cost` alternates
+rounds of the same number of tokens with and without a schema, so that a busy machine slows both; CPU time of
+the server's process tells more than the clock there.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def main() -> int:
     parser.add_argument("--generations", type=int, default=200, help="of `valid`, over all schemas")
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5, help="of `cost`, each with and without")
-    parser.add_argument("flags", nargs="*", help="for octavo serve, after --")
-    arguments = parser.parse_args()
-    with octavo(*arguments.flags) as server, ThreadPoolExecutor(arguments.concurrency) as threads:
+    arguments, flags = parser.parse_known_args()
+    with octavo(*flags) as server, ThreadPoolExecutor(arguments.concurrency) as threads:
         if arguments.mode == "valid":
             return check_validity(server, threads, arguments.generations)
         return measure_cost(server, threads, arguments.concurrency, arguments.rounds)
