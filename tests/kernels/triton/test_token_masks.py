@@ -56,5 +56,5 @@ def test_draws_and_thresholds_survive_rows_that_are_mostly_excluded(device: torc
     expected = sampling.sample_tokens(logits, temperature, seeds, positions, restriction)
     assert all(allowed[i, token] for i, token in enumerate(expected.tolist()))
     here = [t.to(device) for t in (logits, temperature, seeds, positions)]
-    limits = thresholds(here[0], here[1], *(t.to(device) for t in restriction), passes=4, block=128)
+    limits = thresholds(here[0], here[1], *(t.to(device) for t in restriction), passes=8, block=128)
     assert sample(*here, thresholds=limits, block=128).tolist() == expected.tolist()
