@@ -53,11 +53,15 @@ def check_validity(server: RunningServer, threads: ThreadPoolExecutor, num_gener
     """Prints every answer that is not valid; the exit code says whether there was one."""
     names = [list(SCHEMAS)[i % len(SCHEMAS)] for i in range(num_generations)]
     begin = time.monotonic()
-    complaints = list(threads.map(partial(complaint, server), names, range(num_generations)))
-    wrong = [f"{name}: {words}" for name, words in zip(names, complaints, strict=True) if words]
-    print("\n".join(wrong))
-    print(f"{num_generations - len(wrong)} of {num_generations} valid, {time.monotonic() - begin:.0f} s")
-    return 1 if wrong else 0
+    complaints = threads.map(partial(complaint, server), names, range(num_generations))
+    num_wrong = 0
+    for done, (name, words) in enumerate(zip(names, complaints, strict=True), start=1):
+        if words:
+            num_wrong += 1
+            print(f"{name}: {words}", flush=True)
+        if done % 20 == 0:
+            print(f"{done - num_wrong} of {done} valid, {time.monotonic() - begin:.0f} s", flush=True)
+    return 1 if num_wrong else 0
 
 
 def complaint(server: RunningServer, name: str, seed: int) -> str:
@@ -69,7 +73,7 @@ def complaint(server: RunningServer, name: str, seed: int) -> str:
         response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
         temperature=1.0,
         seed=seed,
-        max_tokens=1000,
+        max_tokens=500,
     )
     choice = answer["choices"][0]
     content = choice["message"]["content"]
@@ -146,7 +150,7 @@ def ask(server: RunningServer, **body: Any) -> dict[str, Any]:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=600) as answer:
+    with urllib.request.urlopen(request, timeout=3600) as answer:
         result: dict[str, Any] = json.load(answer)
     return result
 

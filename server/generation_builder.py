@@ -15,7 +15,7 @@ from engine.sampling_params import ParameterError, SamplingParams
 from engine.text import open_text
 from model.text.detokenizer import IncrementalDetokenizer
 from server.choice import Choice
-from server.errors import APIError, invalid, unsupported
+from server.errors import APIError, invalid
 from server.generation import Generation, Prompt
 from server.message_reading import MessageReading
 from server.parsed_choice import ParsedChoice
@@ -48,7 +48,6 @@ class GenerationBuilder:
         grammar: WantedGrammar | None,
         reading: MessageReading | None = None,
     ) -> None:
-        """Raises `APIError` for a grammar that this server cannot hold an answer to."""
         self.body = body
         self.state = state
         self.arrived_ns = arrived_ns
@@ -57,8 +56,6 @@ class GenerationBuilder:
         self.limits = limits
         self.reading = reading
         self.grammar = grammar
-        if self.grammar is not None and state.engine.engine_config.tensor_parallel_size > 1:
-            raise unsupported(self.grammar.param, "structured output is not offered on several ranks")
         self.prompts: list[Prompt] = []
 
     def add(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -45,5 +46,6 @@ class ElsewhereMatcher:
     def advance(self, token_ids: list[int]) -> None:
         raise AssertionError("rank 0 follows the constraints")
 
-    def fill(self, mask: np.ndarray) -> bool:
+    @classmethod
+    def fill(cls, matchers: list[Any], masks: np.ndarray) -> list[bool]:
         raise AssertionError("rank 0 follows the constraints")

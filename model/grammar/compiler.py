@@ -59,9 +59,9 @@ class GrammarCompiler:
             raise GrammarError(_summary(messages[0]))
         start = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
         # The first mask shows grammars that match nothing, and warms up what all copies start from.
-        if GrammarMatcher.fill([GrammarMatcher(start)], np.empty((1, self._mask_words), dtype=np.int32)) != [
-            True
-        ]:
+        masks = np.empty((1, self._mask_words), dtype=np.int32)
+        [is_satisfiable] = GrammarMatcher.fill([GrammarMatcher(start)], masks)
+        if not is_satisfiable:
             raise GrammarError(_summary(start.get_error()))
         return Grammar(start)
 

@@ -18,9 +18,9 @@ def byte_compiler() -> GrammarCompiler:
 def matches(grammar: Grammar, text: str) -> bool:
     """Whether `text` is an output that the grammar lets the model end after."""
     matcher = grammar.new_matcher()
-    mask = np.empty(-(-TOKENIZER.vocab_size // 32), dtype=np.int32)
+    masks = np.empty((1, -(-TOKENIZER.vocab_size // 32)), dtype=np.int32)
     for token_id in [*TOKENIZER.encode(text, add_special_tokens=False), *TOKENIZER.eos_token_ids]:
-        if not matcher.fill(mask) or not mask[token_id // 32] >> (token_id % 32) & 1:
+        if matcher.fill([matcher], masks) != [True] or not masks[0, token_id // 32] >> (token_id % 32) & 1:
             return False
         matcher.advance([token_id])
     return True
