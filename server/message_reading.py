@@ -43,17 +43,24 @@ class MessageReading:
             max_calls=None if self.tool_use.is_parallel else 1,
         )
 
-    def bind(self, grammar: WantedGrammar) -> WantedGrammar:
-        """The grammar, for what comes after the model's thoughts."""
+    def bind(self, grammar: WantedGrammar, tokenizer: Tokenizer) -> WantedGrammar:
+        """The grammar, for what comes after the model's thoughts.
+
+        A model without a token for the opening tag was not made to think: free to, it might never end.
+        """
         if self.reasoning is None or self.thoughts is Thoughts.NONE:
             return grammar
         open_tag = None if self.thoughts is Thoughts.BEGUN else self.reasoning.open_tag
+        if open_tag is not None and tokenizer.token_to_id(open_tag) is None:
+            return grammar
         tags = ThoughtTags(open_tag, self.reasoning.close_tag)
         return grammar._replace(source=grammar.source.after_thoughts(tags))
 
     def needs_special_tokens(self, tokenizer: Tokenizer) -> bool:
         """Whether a tag is a special token, so that skipping these would hide it from the parser."""
-        tags = () if self.tool_parser is None else self.tool_parser.tags
+        tags = [] if self.tool_parser is None else [*self.tool_parser.tags]
+        if self.reasoning is not None:
+            tags += (self.reasoning.open_tag, self.reasoning.close_tag)
         return any(tokenizer.token_to_id(tag) in tokenizer.special_ids for tag in tags)
 
     def _open_tool_parser(self) -> ToolParser | None:

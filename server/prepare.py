@@ -69,7 +69,7 @@ def prepare_chat(
         state.config, tool_use, prompt, is_bound=grammar is not None, shows_reasoning=shows_reasoning
     )
     if reading is not None and grammar is not None:
-        grammar = reading.bind(grammar)
+        grammar = reading.bind(grammar, state.text.tokenizer)
     if reading is not None and reading.needs_special_tokens(state.text.tokenizer):
         body = body.model_copy(update={"skip_special_tokens": False})
     response_id = f"{id_prefix}{uuid.uuid4().hex}"

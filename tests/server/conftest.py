@@ -33,7 +33,7 @@ def parrot(tokenizer: Any) -> Script:
     """Answers with the prompt's text, or the last user message's; choice j > 0 ends in `#j`. Then EOS."""
 
     def script(request: Any, index: int) -> list[int]:
-        text = tokenizer.decode(request.prompt_token_ids.tolist()).removesuffix("[no thoughts]")
+        text = tokenizer.decode(request.prompt_token_ids.tolist())
         if text.endswith("[assistant]"):
             text = text.rpartition("[user]")[2].removesuffix("[assistant]")
         suffix = f"#{index}" if index else ""

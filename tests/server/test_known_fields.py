@@ -49,3 +49,10 @@ def test_embeddings_are_a_404_that_says_why(served: Any) -> None:
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
     assert "embeddings" in error["message"]
+
+
+def test_what_took_the_place_of_old_fields_is_told(served: Any) -> None:
+    for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
+        body = {"messages": [{"role": "user", "content": "x"}], name: [{"name": "f"}]}
+        error = served.http.post("/v1/chat/completions", json=body).json()["error"]
+        assert error["code"] == "unsupported_parameter" and f"use {instead}" in error["message"]
