@@ -18,14 +18,12 @@ COMMANDS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadgen", allow_abbrev=False)
-    commands = parser.add_subparsers(required=True)
-    for name, summary in COMMANDS.items():
-        module = import_module(f"loadgen.cli.{name}")
-        command = commands.add_parser(name, help=summary)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    commands = parser.add_subparsers(required=True, dest="command")
+    modules = {name: import_module(f"loadgen.cli.{name}") for name in COMMANDS}
+    for name, module in modules.items():
+        module.add_arguments(commands.add_parser(name, help=COMMANDS[name]))
     arguments = parser.parse_args()
-    return int(arguments.run(arguments))
+    return int(modules[arguments.command].run(arguments))
 
 
 if __name__ == "__main__":

@@ -28,3 +28,10 @@ def test_start_up_costs_little() -> None:
     code = "import loadgen.cli.replay, time; print(time.process_time())"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert float(out) < 5
+
+
+@pytest.mark.parametrize("arguments", [["report", "/nowhere"], ["compare", "/nowhere", "/nowhere"]])
+def test_the_module_runs_its_commands(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "loadgen", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 1 and run.stderr.startswith(f"octavo {arguments[0]}: /nowhere")
