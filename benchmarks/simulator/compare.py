@@ -15,7 +15,7 @@ import numpy as np
 from engine.record.event_log import read_event_log
 from engine.record.step_log import read_step_log
 from loadgen.figures.summary import summarize
-from loadgen.record import Run, read_run
+from loadgen.record import Run, RunError, read_run
 from loadgen.record.reader import read_schedule
 from loadgen.simulator.calibrate import fit_logs, read_phases, render_fit
 from loadgen.simulator.parity import check_parity
@@ -65,7 +65,11 @@ def _tell_windows(profile: Profile, folder: Path) -> None:
     """A table for each load; with several runs of one, live figures are means and the spread is told."""
     by_load: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = defaultdict(list)
     for directory in sorted(folder.iterdir()):
-        live = read_run(directory)
+        try:
+            live = read_run(directory)
+        except RunError as error:
+            print(f"left out: {error}")
+            continue
         figures = _figures(live), _figures(_simulated(profile, live, directory))
         by_load[directory.name.split("-")[1]].append(figures)
     for load, runs in by_load.items():

@@ -28,22 +28,27 @@ def run_live(arguments: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="simulator-") as name:
         work = Path(name)
-        with _server(arguments, work, out / "server.log") as base_url:
-            _octavo(
-                "calibrate", "--base-url", base_url, *_logs(work),
-                "--seconds", str(arguments.calibrate_seconds),
-                "--phases", str(out / "phases.json"), "-o", str(out / "profile.json"),
-                *arguments.calibrate_flags.split(),
-            )  # fmt: skip
-            _windows(arguments, base_url, work / "windows", out / "profile.json")
-        _compress(work, out)
+        (work / "windows").mkdir()
+        try:
+            with _server(arguments, work, out / "server.log") as base_url:
+                _calibrate(arguments, base_url, work, out)
+                _windows(arguments, base_url, work / "windows", out / "profile.json")
+        finally:  # whatever went wrong, the logs tell what there was
+            _compress(work, out)
     for file in sorted(out.iterdir()):
         print(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB")
 
 
+def _calibrate(arguments: argparse.Namespace, base_url: str, work: Path, out: Path) -> None:
+    _octavo(
+        "calibrate", "--base-url", base_url, *_logs(work), "--seconds", str(arguments.calibrate_seconds),
+        "--phases", str(out / "phases.json"), "-o", str(out / "profile.json"),
+        *arguments.calibrate_flags.split(),
+    )  # fmt: skip
+
+
 def _windows(arguments: argparse.Namespace, base_url: str, folder: Path, profile: Path) -> None:
     """Replay the window at each load; a run whose load was not as asked is kept and told."""
-    folder.mkdir()
     flags = ["--duration", str(arguments.window), *arguments.trace_flags.split()]
     rates = saturation_rate(read_profile(profile), arguments.trace, flags)
     capacity = arguments.capacity or rates.capacity
@@ -61,6 +66,8 @@ def _windows(arguments: argparse.Namespace, base_url: str, folder: Path, profile
 
 def _compress(work: Path, out: Path) -> None:
     for log in ("steps.jsonl", "events.jsonl"):
+        if not (work / log).exists():  # the server did not start
+            return
         with (work / log).open("rb") as source, lzma.open(out / f"{log}.xz", "wb", preset=1) as target:
             shutil.copyfileobj(source, target, 1 << 20)
     with tarfile.open(out / "windows.tar.xz", "w:xz", preset=1) as archive:

@@ -24,7 +24,7 @@ FLAGS = (
     *("--max-model-len", "384", "--max-num-batched-tokens", "64", "--pipeline-depth", "2"),
 )
 
-NUM_REQUESTS = 28
+NUM_REQUESTS = 22
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_a_server_is_calibrated(server: ServerProcess, logs: tuple[Path, Path], 
     out, phases = tmp_path / "profile.json", tmp_path / "phases.json"
     read = ["--step-log", str(logs[0]), "--event-log", str(logs[1])]
     command = ["calibrate", *read, "--phases", str(phases), "-o", str(out)]
-    live = ["--base-url", server.base_url, "--seconds", "3", "--vocab-size", str(VOCAB_SIZE)]
+    live = ["--base-url", server.base_url, "--seconds", "2", "--vocab-size", str(VOCAB_SIZE)]
     assert main([*command, *live]) == 0
     profile = orjson.loads(out.read_bytes())
     assert profile["fit"].keys() >= {"decode_only", "with_chunks"}
