@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jsonschema
 import pytest
 
 from tests.support.process import ServerProcess
+from tests.support.schemas import SCHEMAS
 
 PERSON = {
     "type": "object",
@@ -71,3 +73,26 @@ def test_t4_a_schema_is_followed_at_temperature_1(embedded: ServerProcess, strea
     assert reasons == ["stop", "stop"]
     for text in texts:
         jsonschema.validate(json.loads(text), PERSON)
+
+
+def test_t4_twenty_schemas_side_by_side(embedded: ServerProcess) -> None:
+    """`benchmarks/structured_output.py` draws more."""
+
+    def answer_to(name: str) -> Any:
+        schema = {"name": "answer", "schema": SCHEMAS[name]}
+        body = {
+            "messages": [{"role": "user", "content": f"An example of {name}, as JSON:"}],
+            "response_format": {"type": "json_schema", "json_schema": schema},
+            "temperature": 1.0,
+            "seed": 5,
+            "max_tokens": 400,
+        }
+        return embedded.http.post("/v1/chat/completions", json=body, timeout=280)
+
+    with ThreadPoolExecutor(len(SCHEMAS)) as threads:
+        answers = dict(zip(SCHEMAS, threads.map(answer_to, SCHEMAS), strict=True))
+    for name, answer in answers.items():
+        assert answer.status_code == 200, (name, answer.text)
+        choice = answer.json()["choices"][0]
+        assert choice["finish_reason"] == "stop", name
+        jsonschema.Draft202012Validator(SCHEMAS[name]).validate(json.loads(choice["message"]["content"]))
