@@ -73,7 +73,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_files_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    commands = set(re.findall(r"(?:^\s*|\$ |`|/)octavo ([a-z]+)", text, re.MULTILINE))
+    commands = set(re.findall(r"(?:^\s*|\$ |`|/)octavo ([a-z]+(?:-[a-z]+)*)", text, re.MULTILINE))
     assert commands <= COMMANDS.keys()
     rooms = "server|engine|model|kernels|configs|loadgen|benchmarks|tests|docs"
     for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", text):
