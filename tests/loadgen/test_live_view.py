@@ -22,7 +22,8 @@ class Terminal(io.StringIO):
 def result(ttft_ms: float) -> RequestResult:
     at = round(ttft_ms * MS)
     return RequestResult(
-        index=0, request_id="", trace_row=0, intended_ns=0, sent_ns=0, first_token_ns=at, end_ns=at, output_tokens=3
+        index=0, request_id="", trace_row=0, intended_ns=0, sent_ns=0,
+        first_token_ns=at, end_ns=at, output_tokens=3,
     )  # fmt: skip
 
 
