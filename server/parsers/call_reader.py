@@ -18,6 +18,7 @@ class CallReader(ABC):
         self.is_complete = False
         self.is_broken = False
         self._is_started = False
+        self._has_all_arguments = False
         self._raw = [prefix]
         self._events: list[Event] = []
 
@@ -41,7 +42,12 @@ class CallReader(ABC):
         return events
 
     def cut(self) -> list[Event]:
-        """The text ended within the call. What was not told of it yet is content."""
+        """The text ended within the call: nothing is missing if all arguments are there.
+
+        A call that was not told yet is content.
+        """
+        if self._is_started and self._has_all_arguments:
+            return []
         raw = "".join(self._raw)
         return [CallCut(raw) if self._is_started else Content(raw)]
 

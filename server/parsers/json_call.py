@@ -95,6 +95,7 @@ class JsonCall(CallReader):
         self._tell()
         if end is None:
             return len(text)
+        self._has_all_arguments = True
         self._read_next = self._read_item
         return end
 

@@ -187,6 +187,7 @@ def test_content_after_the_tags(name: str) -> None:
         ("hermes", '<tool_call>{"name": "add", "arguments": "{\\"a\\": [1]}"}</tool_call>'),
         ("hermes", '<tool_call>{"id": 7, "name": "add", "arguments": {"a": [1]}}'),
         ("hermes", '<tool_call>{"name": "add", "arguments": {"a": [1]}}}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": [1]}'),
         ("llama3_json", '<|python_tag|>{"name": "add", "parameters": {"a": [1]}}'),
         ("llama3_json", '\n{"type": "function", "name": "add", "parameters": {"a": [1]}}\n'),
         ("llama3_json", 'Sure: <|python_tag|>{"name": "add", "arguments": {"a": [1]}}'),
