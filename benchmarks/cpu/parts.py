@@ -16,7 +16,7 @@ from benchmarks.cpu.client import (
     token_times,
     ttft_s,
 )
-from benchmarks.cpu.in_process import Generate, in_worker, with_llm, with_transformers
+from benchmarks.cpu.in_process import Generate, auto_dtype, in_worker, with_llm, with_transformers
 from benchmarks.cpu.prompts import Prompts, completion, exact_completion
 from benchmarks.cpu.results import OCTAVO, Results
 from benchmarks.cpu.servers import RunningServer, llama_server, octavo
@@ -62,7 +62,7 @@ def measure_decode(bench: Bench, server: RunningServer) -> None:
     settings = bench.settings
     with ExitStack() as stack:
         systems: dict[str, Generate] = {
-            OCTAVO: through(server),
+            **{system: through(daemon) for system, daemon in _daemons(stack, server).items()},
             "Octavo, temperature 0.7": through(server, temperature=0.7),
             "Octavo, the same and top_p 0.9": through(server, temperature=0.7, top_p=0.9),
             "Octavo's `LLM`, no HTTP": stack.enter_context(in_worker(with_llm)),
@@ -103,7 +103,7 @@ def measure_prefix(bench: Bench, server: RunningServer) -> None:
 def measure_clients(bench: Bench, server: RunningServer) -> None:
     """Streaming clients that come at once, against llama_cpp.server on the same file."""
     with ExitStack() as stack:
-        systems = {OCTAVO: server}
+        systems = _daemons(stack, server)
         if bench.settings.llama_venv is None:
             bench.results.notes.append("llama_cpp.server was not measured: no --llama-venv")
         else:
@@ -117,6 +117,14 @@ def measure_clients(bench: Bench, server: RunningServer) -> None:
                 bench.results.add(f"{CLIENTS} clients at once", RATE, rate, system)
                 ttft_ms = median_ttft_s(answers) * 1e3
                 bench.results.add(f"{CLIENTS} clients at once: median TTFT", "ms", ttft_ms, system)
+
+
+def _daemons(stack: ExitStack, server: RunningServer) -> dict[str, RunningServer]:
+    """The daemon as it comes, and where it computes in fp32, one with halves for weights."""
+    daemons = {OCTAVO: server}
+    if auto_dtype().itemsize == 4:
+        daemons["Octavo, --weight-dtype float16"] = stack.enter_context(octavo("--weight-dtype", "float16"))
+    return daemons
 
 
 def add_peak_memory(bench: Bench, server: RunningServer) -> None:
