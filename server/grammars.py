@@ -66,7 +66,8 @@ class Grammars:
 
     def _start(self, source: GrammarSource) -> asyncio.Future[Constraint]:
         future = asyncio.get_running_loop().run_in_executor(self._threads, self._compile, source)
-        future.add_done_callback(lambda done: done.exception())  # seen, even if nobody waits any more
+        # Its exception is seen, even if nobody waits for it any more.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
     def _compile(self, source: GrammarSource) -> Constraint:

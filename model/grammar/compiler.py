@@ -7,6 +7,7 @@ sends can neither hang nor exhaust the process; what does not fit is refused her
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 
 import llguidance
@@ -17,6 +18,8 @@ from model.grammar.matcher import Grammar, GrammarMatcher
 from model.grammar.schema_check import check_schema
 from model.grammar.source import GrammarError, GrammarKind, GrammarSource, ThoughtTags
 from model.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 MAX_SOURCE_BYTES = 64 * 1024
 
@@ -46,7 +49,13 @@ class GrammarCompiler:
         """Raises `GrammarError` with one line that says what is wrong. May take seconds; leaves the GIL."""
         if len(source.text.encode()) > MAX_SOURCE_BYTES:
             raise GrammarError(f"longer than {MAX_SOURCE_BYTES} bytes")
-        return with_deep_stack(lambda: self._compile(source))
+        try:
+            return with_deep_stack(lambda: self._compile(source))
+        except GrammarError:
+            raise
+        except BaseException as error:  # a panic of Rust code is no Exception
+            logger.exception("compiling a %s failed", source.kind)
+            raise GrammarError(f"compiling it failed: {type(error).__name__}") from None
 
     def _compile(self, source: GrammarSource) -> Grammar:
         grammar = _to_llguidance(source)

@@ -160,3 +160,17 @@ def test_a_model_without_eos_cannot_be_constrained(tokenizer: Tokenizer) -> None
 def test_a_long_chain_of_rules_does_not_overflow_the_stack(compiler: GrammarCompiler) -> None:
     rules = [f"r{i:x}: r{i + 1:x}" for i in range(4000)]
     compiler.compile(GrammarSource.grammar("\n".join(["start: r0", *rules, f'r{4000:x}: "a"'])))
+
+
+def test_a_failure_of_the_library_refuses_the_grammar(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Panic(BaseException):
+        """As Rust's arrive."""
+
+    def panic(self: GrammarCompiler, source: GrammarSource) -> Grammar:
+        raise Panic
+
+    monkeypatch.setattr(GrammarCompiler, "_compile", panic)
+    with pytest.raises(GrammarError, match="Panic"):
+        compiler.compile(GrammarSource.regex("a"))
