@@ -28,8 +28,6 @@ import psutil
 from benchmarks.cpu.servers import RunningServer, octavo
 from tests.support.schemas import SCHEMAS, SMALL, array, record, text
 
-NUM_MEASURED_TOKENS = 96
-
 # Never complete within a measured answer, so that all answers are of one length.
 ENDLESS = array(record(name=text(20), colour={"enum": ["red", "green", "blue"]}, size=SMALL), 500, least=400)
 
@@ -42,11 +40,13 @@ def main() -> int:
     parser.add_argument("--generations", type=int, default=200, help="of `valid`, over all schemas")
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5, help="of `cost`, each with and without")
+    parser.add_argument("--tokens", type=int, default=96, help="of `cost`, in each answer")
     arguments, flags = parser.parse_known_args()
     with octavo(*flags) as server, ThreadPoolExecutor(arguments.concurrency) as threads:
         if arguments.mode == "valid":
             return check_validity(server, threads, arguments.generations)
-        return measure_cost(server, threads, arguments.concurrency, arguments.rounds)
+        load = Load(arguments.concurrency, arguments.tokens)
+        return measure_cost(server, threads, load, arguments.rounds)
 
 
 def check_validity(server: RunningServer, threads: ThreadPoolExecutor, num_generations: int) -> int:
@@ -84,6 +84,12 @@ def complaint(server: RunningServer, name: str, seed: int) -> str:
     return "" if choice["finish_reason"] == "stop" else f"ends by {choice['finish_reason']}: {content!r}"
 
 
+@dataclass(frozen=True)
+class Load:
+    concurrency: int
+    num_tokens: int  # of each answer
+
+
 @dataclass
 class Round:
     """What one round of answers took."""
@@ -93,9 +99,7 @@ class Round:
     num_tokens: int
 
 
-def measure_cost(
-    server: RunningServer, threads: ThreadPoolExecutor, concurrency: int, num_rounds: int
-) -> int:
+def measure_cost(server: RunningServer, threads: ThreadPoolExecutor, load: Load, num_rounds: int) -> int:
     kinds: dict[str, dict[str, Any]] = {
         "free": {"ignore_eos": True},
         "constrained": {"structured_outputs": {"json": ENDLESS}},
@@ -103,10 +107,10 @@ def measure_cost(
     rounds: dict[str, list[Round]] = {kind: [] for kind in kinds}
     for i in range(num_rounds + 1):
         for kind, fields in kinds.items():
-            result = measure_round(server, threads, concurrency, seed=i, fields=fields)
+            result = measure_round(server, threads, load, seed=i, fields=fields)
             if i:  # the first one warms up
                 rounds[kind].append(result)
-    print(f"{concurrency} at once, {NUM_MEASURED_TOKENS} tokens each, temperature 1, median of {num_rounds}")
+    print(f"{load}, temperature 1, median of {num_rounds}")
     for kind, results in rounds.items():
         speed = statistics.median(r.num_tokens / r.wall_s for r in results)
         cpu_ms = statistics.median(r.cpu_s / r.num_tokens for r in results) * 1000
@@ -123,7 +127,7 @@ def ratio(pairs: list[tuple[float, float]]) -> float:
 
 
 def measure_round(
-    server: RunningServer, threads: ThreadPoolExecutor, concurrency: int, *, seed: int, fields: dict[str, Any]
+    server: RunningServer, threads: ThreadPoolExecutor, load: Load, *, seed: int, fields: dict[str, Any]
 ) -> Round:
     process = psutil.Process(server.pid)
     cpu, begin = process.cpu_times(), time.monotonic()
@@ -133,14 +137,14 @@ def measure_round(
             messages=[{"role": "user", "content": f"List some toys, beginning with number {j}, in JSON."}],
             temperature=1.0,
             seed=seed,
-            max_tokens=NUM_MEASURED_TOKENS,
+            max_tokens=load.num_tokens,
             **fields,
         ),
-        range(concurrency),
+        range(load.concurrency),
     )
     num_tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
     wall_s, after = time.monotonic() - begin, process.cpu_times()
-    assert num_tokens == concurrency * NUM_MEASURED_TOKENS, "an answer ended early"
+    assert num_tokens == load.concurrency * load.num_tokens, "an answer ended early"
     return Round(wall_s, after.user + after.system - cpu.user - cpu.system, num_tokens)
 
 
