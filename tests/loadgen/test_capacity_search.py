@@ -36,15 +36,19 @@ def test_a_lucky_probe_above_a_failed_one_does_not_count() -> None:
 
 
 def test_the_command_finds_what_a_server_can_serve(tmp_path: Path) -> None:
-    """Two at a time, 0.1 s each: 20 requests a second, and then a queue grows."""
+    """One at a time, 0.05 s each: 20 requests a second, and at 40 a queue grows to a second."""
     parser = argparse.ArgumentParser()
     capacity.add_arguments(parser)
-    with MockServer(Script(ttft_s=0.1, itl_s=0.0, capacity=2)) as server:
-        flags = ["--base-url", server.base_url, "--slo", "ttft=1500", "--from-rate", "5", "--requests", "80"]
+    with MockServer(Script(ttft_s=0.05, itl_s=0.0, capacity=1)) as server:
+        flags = ["--base-url", server.base_url, "--slo", "ttft=700", "--from-rate", "10", "--requests", "40"]
         flags += ["--output-tokens", "1", "--arrivals", "constant", "--lag-limits", "1e5,1e5,1e5"]
-        flags += ["--precision", "0.9", "--no-metrics", "--output", str(tmp_path / "search")]
-        assert capacity.run(parser.parse_args(flags)) == 0
+        flags += ["--precision", "0.9", "--probes", "4", "--no-metrics", "--output", str(tmp_path / "search")]
+        assert capacity.run(parser.parse_args(flags)) in (0, 2)
     found = orjson.loads((tmp_path / "search" / "capacity.json").read_bytes())
-    assert found["capacity_rps"] is not None and found["capacity_rps"] <= 40
-    assert [probe["rate"] for probe in found["probes"]][:2] == [5, 10]
-    assert len(list((tmp_path / "search").glob("probe-*/summary.json"))) == len(found["probes"])
+    rates = {probe["rate"]: probe["attainment"] for probe in found["probes"]}
+    assert next(iter(rates)) == 10
+    assert found["too_much_rps"] is not None and found["too_much_rps"] <= 80
+    assert rates[found["too_much_rps"]] < 0.9
+    if found["capacity_rps"] is not None:  # on a starved machine even the first rate may be too much
+        assert rates[found["capacity_rps"]] >= 0.9 and found["capacity_rps"] < found["too_much_rps"]
+    assert len(list((tmp_path / "search").glob("probe-*/summary.json"))) == len(rates)
