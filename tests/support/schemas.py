@@ -60,10 +60,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         host={"type": "string", "format": "ipv4"},
     ),
     "reference": {"$defs": POINT_DEFS, **record(start=POINT, end=POINT)},
-    "recursive reference": {
+    "references in references": {
         "$defs": {
             "node": record(value=SMALL, children=array({"$ref": "#/$defs/leaf"}, most=2)),
-            "leaf": record(value=SMALL, parent={"anyOf": [{"$ref": "#/$defs/leaf"}, NULL]}),
+            "leaf": record(value=SMALL, note={"anyOf": [{"$ref": "#/$defs/note"}, NULL]}),
+            "note": text(8),
         },
         "$ref": "#/$defs/node",
     },
