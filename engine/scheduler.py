@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import time
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -25,6 +24,7 @@ from engine.block_manager import BlockManager, hash_blocks
 from engine.chunk_budget import ChunkBudget
 from engine.config import ConfigError, SchedulerConfig
 from engine.handle import PromptTooLongError
+from engine.invariants import check_counters, check_queues, check_rows_and_blocks
 from engine.plan import Committed, ScheduledSequence, StepPlan
 from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
@@ -380,31 +380,7 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise `AssertionError` unless every invariant holds. Slow: for tests and --check-invariants."""
-        self.block_manager.check()
-        running, waiting = self._running, self._waiting
-        assert len(running) <= self.config.max_num_seqs, "more sequences run than rows exist"
-        assert sorted(running, key=_order) == running and sorted(waiting, key=_order) == waiting
-        assert {s.sequence_id: s for s in running + waiting} == self._sequences, "a sequence is lost"
-        assert len(running) + len(waiting) == len(self._sequences), "a sequence stands in two queues"
-        assert sum(map(len, self._siblings.values())) == len(self._sequences), "an ended sequence is kept"
-        rows = [sequence.row for sequence in running] + self._free_rows
-        assert sorted(rows) == list(range(self.config.max_num_seqs)), "a row is lost or given twice"
-        tables = Counter(block for sequence in running for block in sequence.block_table)
-        assert self.block_manager.ref_counts == [tables[b] for b in range(self.config.num_blocks)]
-        for sequence in running + waiting:
-            self._check_sequence(sequence)
-
-    def _check_sequence(self, sequence: Sequence) -> None:
-        cached, in_flight = sequence.num_cached_tokens, sequence.num_scheduled_tokens
-        assert sequence.num_tokens <= sequence.max_length, "longer than it may become"
-        assert in_flight >= 0 and len(set(sequence.block_table)) == len(sequence.block_table)
-        assert sequence.num_published_blocks <= len(sequence.block_hashes)
-        if sequence.status is SequenceStatus.WAITING:
-            assert sequence.row == -1 and not sequence.block_table
-            assert not cached and not sequence.num_published_blocks
-            return
-        covered = len(sequence.block_table) * self.config.block_size
-        assert sequence.status is SequenceStatus.RUNNING
-        assert in_flight <= cached <= min(sequence.num_tokens, covered), "the counters are out of order"
-        assert sequence.num_prefill_tokens <= covered, "an admitted prompt has no room"
-        assert sequence.num_published_blocks * self.config.block_size <= cached - in_flight
+        check_queues(self._running, self._waiting, self._sequences, self._siblings)
+        check_rows_and_blocks(self._running, self._free_rows, self.block_manager, self.config)
+        for sequence in self._sequences.values():
+            check_counters(sequence, self.config.block_size)
