@@ -105,7 +105,7 @@ class GraphModelRunner(ModelRunner):
         decodes = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
         if self._small_batch is not None:
             # A dozen kernels for each size and context, which compile one after the other otherwise.
-            self._tables.send_batch([], _SMALL_ROWS)
+            self._tables.send_batch([], min(_SMALL_ROWS, self._sizes[-1]))
             small = [key for key in decodes if key[0] <= _SMALL_ROWS]
             with self._small_batch.on_its_own():
                 run_side_by_side([partial(self._forward, *key) for key in small], self._device)
