@@ -44,10 +44,15 @@ class Rank:
         self.answered = 0  # the number of the last message that it has answered
         self.waiting_since = time.monotonic()  # for its next answer
         self._process = process
+        self._taking = threading.Lock()  # else the thread with the older answers might note them last
 
-    def send(self, number: int, payload: bytes) -> None:
+    def expect(self, number: int) -> None:
+        """Say that message `number` is about to be sent: unless others are unanswered, its time begins."""
         if self.answered == number - 1:
             self.waiting_since = time.monotonic()
+
+    def send(self, number: int, payload: bytes) -> None:
+        """Raises `RankError` if the rank has ended."""
         try:
             self.link.send(number, payload)
         except LinkClosedError:
@@ -55,15 +60,16 @@ class Rank:
 
     def take_answers(self) -> None:
         """Those that are there. Raises `RankError` if it has failed or ended."""
-        try:
-            messages = self.link.receive_ready()
-        except LinkClosedError:
-            raise self._death() from None
-        for number, error in messages:
-            if error:
-                raise RankError(f"rank {self.rank}: {error.decode(errors='replace')}")
-            self.answered = number
-            self.waiting_since = time.monotonic()
+        with self._taking:
+            try:
+                messages = self.link.receive_ready()
+            except LinkClosedError:
+                raise self._death() from None
+            for number, error in messages:
+                if error:
+                    raise RankError(f"rank {self.rank}: {error.decode(errors='replace')}")
+                self.answered = number
+                self.waiting_since = time.monotonic()
 
     def stop(self, deadline: float) -> None:
         """It ends by itself once its link is closed; if it has not by the deadline, it is killed."""
@@ -121,12 +127,15 @@ class Ranks:
     def send(self, payload: bytes) -> None:
         """The next step, to all. Waits only for a rank that is far behind. Raises `RankError`."""
         self.raise_failure()
-        self._sent += 1
+        number = self._sent + 1
         for rank in self._ranks:
             rank.take_answers()
-        self.wait_for(self._sent - _MAX_UNANSWERED)
+        self.wait_for(number - _MAX_UNANSWERED)
         for rank in self._ranks:
-            rank.send(self._sent, payload)
+            rank.expect(number)
+        self._sent = number  # only now, or the watcher would take a pause before it for its silence
+        for rank in self._ranks:
+            rank.send(number, payload)
 
     def raise_failure(self) -> None:
         if self.failure is not None:

@@ -97,6 +97,25 @@ def test_a_rank_that_answers_no_more_is_stuck() -> None:
     assert failure_of(ranks) == "rank 1 has not answered a step for 0 s"
 
 
+def test_a_pause_between_two_steps_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watcher looks at the worst moment, while the first step after the pause is being sent."""
+    fake = FakeRank()
+    ranks = Ranks([fake.rank], patience_s=60)
+    ranks.wait_for(Stage.READY)
+    fake.rank.waiting_since -= 3600
+    take_answers = fake.rank.take_answers
+
+    def take_and_look() -> None:
+        take_answers()
+        ranks._check_patience(fake.rank)
+
+    monkeypatch.setattr(fake.rank, "take_answers", take_and_look)
+    monkeypatch.setattr(fake.rank.link, "send", lambda number, payload: ranks._check_patience(fake.rank))
+    ranks.send(b"one")
+    assert ranks.failure is None
+    ranks.stop()
+
+
 def test_rank_0_gets_no_further_ahead_than_eight_steps() -> None:
     fake = FakeRank()
     ranks = Ranks([fake.rank], patience_s=60)
