@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -12,6 +13,7 @@ from server.parsers.json_value import JsonValueScanner
 ARGUMENT_KEYS = ("arguments", "parameters")
 CALL_KEYS = ("name", "type", *ARGUMENT_KEYS)
 SPACE = " \t\r\n"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class JsonCall(CallReader):
@@ -154,12 +156,13 @@ def _parse(text: str) -> Any:
 
 
 def _as_string(text: str) -> str | None:
+    """None also for a string with half a surrogate pair, which no answer could carry."""
     value = _parse(text)
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and not _SURROGATE.search(value) else None
 
 
 def _as_object_text(text: str) -> str:
-    value = _parse(text)
-    if value is None:
-        return "{}" if text == "null" else text
-    return value if isinstance(value, str) and isinstance(_parse(value), dict) else text
+    if text == "null":
+        return "{}"
+    written = _as_string(text)
+    return written if written is not None and isinstance(_parse(written), dict) else text

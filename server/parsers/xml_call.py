@@ -118,14 +118,17 @@ def _properties(function: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _types(schema: Any) -> frozenset[str]:
-    """JSON types that a parameter may have; none where its schema does not say."""
+    """JSON types that a parameter may have; none where its schema, which nobody has checked, does not say."""
     if not isinstance(schema, Mapping):
         return frozenset()
-    types = schema.get("type", ())
-    found = {types} if isinstance(types, str) else {name for name in types if isinstance(name, str)}
-    for option in [*schema.get("anyOf", ()), *schema.get("oneOf", ())]:
+    found = {name for name in _listed(schema.get("type")) if isinstance(name, str)}
+    for option in [*_listed(schema.get("anyOf")), *_listed(schema.get("oneOf"))]:
         found |= _types(option)
     return frozenset(found & JSON_TYPES.keys())
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _value_to_json(text: str, types: frozenset[str]) -> str:
@@ -147,4 +150,7 @@ def _is_instance(value: Any, name: str) -> bool:
 
 
 def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """Raises ValueError for what JSON or UTF-8 has no words for: infinity, half a surrogate pair."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text.encode()
+    return text

@@ -229,6 +229,38 @@ def test_python_spelling_and_values_of_no_type_of_the_schema() -> None:
     assert arguments == {"flag": True, "count": "many"}
 
 
+@pytest.mark.parametrize(
+    "schema", [{"type": None}, {"type": 3}, {"anyOf": None}, {"oneOf": {"type": ["array", 5]}}, "array"]
+)
+def test_a_schema_that_makes_no_sense_leaves_strings(schema: Any) -> None:
+    function = {"name": "add", "parameters": {"properties": {"a": schema}}}
+    call = "<function=add><parameter=a>\nxyz\n</parameter></function>"
+    message = read(parser_of("qwen3_coder", [{"type": "function", "function": function}]), call)
+    assert parsed(message) == [("add", {"a": "xyz"})]
+
+
+@pytest.mark.parametrize("value", [r'["\ud800"]', "[1e999]", "[NaN]", "[1, {2}]"])
+def test_values_that_json_cannot_carry_are_strings(value: str) -> None:
+    function = {"name": "add", "parameters": {"properties": {"a": {"type": "array"}}}}
+    call = f"<function=add><parameter=a>{value}</parameter></function>"
+    message = read(parser_of("qwen3_coder", [{"type": "function", "function": function}]), call)
+    assert parsed(message) == [("add", {"a": value})]
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments"),
+    [
+        (r'{"name": "add", "arguments": "{\"a\": \"\ud800\"}"}', r'"{\"a\": \"\ud800\"}"'),
+        (r'{"name": "\ud800", "arguments": {}}', None),
+    ],
+)
+def test_half_a_surrogate_pair_is_never_told(body: str, arguments: str | None) -> None:
+    """No frame could carry it."""
+    message = read(parser_of("hermes"), f"<tool_call>{body}</tool_call>")
+    assert message.calls == ([("add", arguments)] if arguments else [])
+    (message.content + json.dumps(message.calls, ensure_ascii=False)).encode()
+
+
 def test_arguments_are_told_before_the_call_is_over() -> None:
     for name, write in ALL_FORMATS:
         parser, message = parser_of(name), Message()
