@@ -20,6 +20,7 @@ from engine.sequence import Sequence
 
 _IDLE_WAIT_S = 1.0  # an idle engine shows its heartbeat this often
 _WAITED_NS = 50_000  # collecting takes longer only if the step has not ended yet
+_LOOK_S = 0.002  # so late may the end be seen of a step that takes less than was expected
 
 
 @dataclass(slots=True)
@@ -89,13 +90,19 @@ class EngineLoop:
             self._scheduler.check()
 
     def _await_planning(self, newest: _InFlight, pacer: Pacer) -> None:
-        """Until the next step has to be planned so that the device does not wait for it."""
+        """Until the next step has to be planned so that the device does not wait for it.
+
+        That is guessed from the steps before; one that ends earlier must not wait for its tokens to be read.
+        """
         begun_ns = max(newest.launched_ns, self._ended_ns)
         num_decodes = len(newest.plan.decodes)
         slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
         until_ns = begun_ns + int(slack_s * 1e9)
-        while not self._stopped and (wait_ns := until_ns - time.monotonic_ns()) > 0:
-            self._obey_all(wait_ns / 1e9)
+        while not (self._stopped or newest.launch.has_ended):
+            wait_ns = until_ns - time.monotonic_ns()
+            if wait_ns <= 0:
+                return
+            self._obey_all(min(wait_ns / 1e9, _LOOK_S))
 
     def _obey_all(self, wait_s: float) -> None:
         """Obey what is in the inbox, if it is empty what comes within `wait_s`."""
@@ -115,7 +122,8 @@ class EngineLoop:
                 if finished is not None:
                     self._ended(finished, reason)
             case ForgetPrefixes(num_forgotten):
-                num_forgotten.set_result(self._scheduler.block_manager.forget_prefixes())
+                if num_forgotten.set_running_or_notify_cancel():  # who asked may have given up
+                    num_forgotten.set_result(self._scheduler.block_manager.forget_prefixes())
             case Stop():
                 self._stopped = True
 

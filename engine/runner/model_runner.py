@@ -50,6 +50,11 @@ class Launch(Protocol):
         """Enqueue the sampling. Never waits for the device."""
         ...
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether `collect` would return at once. Asked of steps that do not await tokens."""
+        ...
+
     def collect(self) -> StepResult: ...
 
 
@@ -162,6 +167,11 @@ class _DeviceClock:
         else:
             self._duration_ns = time.monotonic_ns() - self._began_ns
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the device has come to `stop`."""
+        return not self._events or self._events[1].query()
+
     def wait(self) -> int:
         """Until the device has come to `stop`; nanoseconds between both."""
         if not self._events:
@@ -221,6 +231,10 @@ class StepLaunch:
         """Nothing more will be added, other than by `resume`."""
         if not self._unsampled:
             self._clock.stop()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._clock.has_stopped
 
     def collect(self) -> StepResult:
         result = StepResult(token_ids=[], device_ns=self._clock.wait())

@@ -99,11 +99,11 @@ class Replica:
             self._plan_from_ns = self._awaited_ns(self._in_flight[-1], self._pacer)
 
     def _awaited_ns(self, newest: _InFlight, pacer: Pacer) -> int:
-        """When the next step has to be planned so that the device does not wait for it."""
+        """When the next step has to be planned lest the device wait for it; no later than the newest ends."""
         begun_ns = max(newest.launched_ns, self._ended_ns)
         num_decodes = len(newest.plan.decodes)
         slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
-        return begun_ns + int(slack_s * 1e9)
+        return min(begun_ns + int(slack_s * 1e9), newest.ready_ns)
 
     def _obey(self, put_ns: int, request: Request, output_hashes: list[bytes]) -> None:
         request.record.queued_ns = self.now_ns

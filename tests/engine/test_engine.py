@@ -45,6 +45,7 @@ class FakeLaunch:
         self.runner, self.num_sampled = runner, num_sampled
 
     awaits_tokens = False
+    has_ended = False
 
     def resume(self) -> None:
         raise AssertionError("nothing is constrained")
@@ -191,6 +192,16 @@ def test_aborts_reach_waiting_and_running_and_free_everything(make_rig: Callable
     reasons = [request.record.finish_reasons[0] for request in requests]
     assert reasons == ["abort", "stop", "length", "abort", "length", "abort"]
     eventually(lambda: rig.engine.stats().num_blocks_used == 0)
+
+
+def test_who_gives_up_waiting_for_the_cache_to_be_emptied_harms_nobody(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(held=True)
+    assert rig.engine.forget_prefixes().cancel()
+    rig.runner.may_run.set()
+    rig.engine.start()
+    assert rig.take_until_end(rig.submit("a")) == [7] * 4
+    assert rig.engine.forget_prefixes().result(timeout=10) > 0
+    assert rig.engine.health().healthy
 
 
 def test_a_death_is_told_and_refuses_what_comes_after(make_rig: Callable[..., Rig]) -> None:

@@ -59,22 +59,27 @@ class SlowLaunch:
     def resume(self) -> None:
         raise AssertionError("nothing is constrained")
 
+    @property
+    def has_ended(self) -> bool:
+        return time.monotonic() >= self.ends_at
+
     def collect(self) -> StepResult:
         time.sleep(max(0.0, self.ends_at - time.monotonic()))
         return StepResult([5] * self.num_sampled, device_ns=int(STEP_S * 1e9))
 
 
 class SlowRunner:
-    """A device that takes `STEP_S` for each step, one after the other."""
+    """A device that takes `step_s` for each step, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_s: float = STEP_S) -> None:
+        self.step_s = step_s
         self.plans: list[StepPlan] = []
         self.launched = threading.Semaphore(0)
         self.free_at = 0.0
 
     def launch(self, plan: StepPlan) -> SlowLaunch:
         self.plans.append(plan)
-        self.free_at = max(self.free_at, time.monotonic()) + STEP_S
+        self.free_at = max(self.free_at, time.monotonic()) + self.step_s
         self.launched.release()
         return SlowLaunch(self.free_at, len(plan.sampled))
 
@@ -85,9 +90,7 @@ def request(name: str) -> Request:
     return Request(name, prompt, params, hash_blocks(prompt, 4, name.encode()), RequestRecord(name))
 
 
-@pytest.mark.parametrize(("itl_target_s", "step_of_the_second"), [(1.0, 1), (0.0, 2)])
-def test_an_arrival_during_a_step_is_in_the_next_one(itl_target_s: float, step_of_the_second: int) -> None:
-    """Without pacing, the step after the running one was planned before the arrival."""
+def make_scheduler(itl_target_s: float) -> Scheduler:
     config = SchedulerConfig(
         max_num_seqs=4,
         max_num_batched_tokens=64,
@@ -96,7 +99,13 @@ def test_an_arrival_during_a_step_is_in_the_next_one(itl_target_s: float, step_o
         num_blocks=64,
         itl_target_s=itl_target_s,
     )
-    scheduler = Scheduler(config, frozenset())
+    return Scheduler(config, frozenset())
+
+
+@pytest.mark.parametrize(("itl_target_s", "step_of_the_second"), [(1.0, 1), (0.0, 2)])
+def test_an_arrival_during_a_step_is_in_the_next_one(itl_target_s: float, step_of_the_second: int) -> None:
+    """Without pacing, the step after the running one was planned before the arrival."""
+    scheduler = make_scheduler(itl_target_s)
     if scheduler.chunk_budget is not None:
         scheduler.chunk_budget = learnt_budget(itl_target_s)
         scheduler.chunk_budget._tokens_per_s = 6 / STEP_S
@@ -114,3 +123,20 @@ def test_an_arrival_during_a_step_is_in_the_next_one(itl_target_s: float, step_o
     thread.join()
     names = [{entry.sequence.request.request_id for entry in plan.chunks} for plan in runner.plans]
     assert names.index({"second"}) == step_of_the_second
+
+
+def test_a_step_that_ends_early_is_not_waited_for() -> None:
+    """After many slow prompts steps are expected to take an hour; this one takes a moment."""
+    scheduler = make_scheduler(itl_target_s=1.0)
+    assert scheduler.chunk_budget is not None
+    scheduler.chunk_budget._tokens_per_s = 6 / 3600
+    runner, inbox = SlowRunner(step_s=0.02), Inbox()
+    loop = EngineLoop(scheduler, runner, inbox, Recorder(EngineCounters(), RecentRequests()), depth=2)
+    ended = threading.Event()
+    loop.on_step.append(lambda output: ended.set() if output.finish_reasons[-1] is not None else None)
+    thread = threading.Thread(target=loop.run, daemon=True)
+    inbox.put(Submit(request("only")))
+    thread.start()
+    assert ended.wait(timeout=30)
+    inbox.put(Stop())
+    thread.join()

@@ -47,6 +47,10 @@ class VirtualLaunch:
     def resume(self) -> None:
         raise AssertionError("nothing here is constrained")
 
+    @property
+    def has_ended(self) -> bool:
+        return self.ready_ns <= self.clock.now_ns
+
     def collect(self) -> StepResult:
         self.clock.now_ns = max(self.clock.now_ns, self.ready_ns)
         return StepResult([TOKEN] * len(self.plan.sampled), device_ns=self.device_ns)
@@ -59,28 +63,35 @@ class VirtualRunner:
         self._timer = StepTimer(profile.step, max_rows=max_step_rows(profile.limits))
         self._blocking = profile.blocking_launch
         self._clock = clock
-        self._free_ns = 0
+        self.free_ns = 0
         self.plans: list[list[tuple[str, int, int]]] = []
 
     def launch(self, plan: StepPlan) -> VirtualLaunch:
         self.plans.append(entries_of(plan))
         device_ns = int(self._timer.seconds(shape_of_plan(plan)) * 1e9)
-        self._free_ns = max(self._clock.now_ns, self._free_ns) + device_ns
+        self.free_ns = max(self._clock.now_ns, self.free_ns) + device_ns
         if self._blocking:
-            self._clock.now_ns = self._free_ns
-        return VirtualLaunch(self._clock, plan, device_ns, self._free_ns)
+            self._clock.now_ns = self.free_ns
+        return VirtualLaunch(self._clock, plan, device_ns, self.free_ns)
 
 
 class VirtualInbox:
-    def __init__(self, clock: VirtualClock, arrivals: list[tuple[int, Request]]) -> None:
+    """Waiting ends with the running step as well, which the loop sees a little later in truth."""
+
+    def __init__(
+        self, clock: VirtualClock, runner: VirtualRunner, arrivals: list[tuple[int, Request]]
+    ) -> None:
         self._clock = clock
+        self._runner = runner
         self.arrivals = arrivals
 
     def drain(self, wait_s: float = 0.0) -> Iterator[Command]:
         if wait_s:
-            until_ns = self._clock.now_ns + int(wait_s * 1e9)
+            now_ns = self._clock.now_ns
+            until_ns = now_ns + int(wait_s * 1e9)
             first_ns = self.arrivals[0][0] if self.arrivals else until_ns
-            self._clock.now_ns = max(self._clock.now_ns, min(first_ns, until_ns))
+            ended_ns = self._runner.free_ns if self._runner.free_ns > now_ns else until_ns
+            self._clock.now_ns = max(now_ns, min(first_ns, until_ns, ended_ns))
         while self.arrivals and self.arrivals[0][0] <= self._clock.now_ns:
             yield Submit(self.arrivals.pop(0)[1])
 
@@ -99,8 +110,10 @@ def run_loop(
 ) -> list[list[tuple[str, int, int]]]:
     clock = VirtualClock()
     monkeypatch.setattr(engine.loop, "time", types.SimpleNamespace(monotonic_ns=clock.monotonic_ns))
+    monkeypatch.setattr(engine.loop, "_LOOK_S", 1.0)
     scheduler = Scheduler(profile.limits, frozenset(), clock=clock.monotonic_ns)
-    runner, inbox = VirtualRunner(profile, clock), VirtualInbox(clock, list(arrivals))
+    runner = VirtualRunner(profile, clock)
+    inbox = VirtualInbox(clock, runner, list(arrivals))
     recorder = Recorder(EngineCounters(), RecentRequests())
     loop = EngineLoop(
         scheduler,
