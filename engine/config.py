@@ -44,8 +44,8 @@ class EngineConfig:
     )
     weight_dtype: WeightDtype = flag(
         "auto",
-        "type of the linear layers' weights; auto is the compute type; float16 makes decodes on CPUs without "
-        "bf16 about twice as fast, and moves logits by about 0.1 %",
+        "type of the linear layers' weights; auto is the compute type; float16 makes decodes of several "
+        "sequences on CPUs without bf16 about twice as fast, and moves logits by about 0.1 %",
         "model",
         ("auto", "float16"),
     )

@@ -94,7 +94,7 @@ class EngineHandle(Protocol):
     def subscribe(
         self, on_step: Callable[[StepOutput], None], on_death: Callable[[BaseException], None]
     ) -> None:
-        """Both are called on the engine thread and must only hand the data over."""
+        """Both must only hand the data over. `on_step` is called on the engine thread, `on_death` on any."""
         ...
 
     def stats(self) -> EngineStats: ...

@@ -40,7 +40,7 @@ class Answer(Protocol):
 
 
 class Delivery:
-    """`on_step` and `on_death` are for the engine thread, everything else for the event loop."""
+    """`on_step` is for the engine thread, `on_death` for any, everything else for the event loop."""
 
     def __init__(self, engine: EngineHandle, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
