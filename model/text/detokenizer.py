@@ -2,10 +2,11 @@
 
 Most tokens are whole UTF-8 characters, so their text is looked up. Bytes of an incomplete character are
 held until the next tokens complete or break it. The text of all pushes and the flush joined is what
-`Tokenizer.decode` gives, with one deliberate difference for SentencePiece-like tokenizers: where byte
-tokens in a row hold both valid and invalid UTF-8, `decode` turns all of them into U+FFFD, though the
-valid characters were sent long ago. Here those stay, and each invalid byte becomes one U+FFFD, as in
-SentencePiece itself.
+`Tokenizer.decode` gives, with two deliberate differences for SentencePiece-like tokenizers, both as in
+SentencePiece itself. Where byte tokens in a row hold both valid and invalid UTF-8, `decode` turns all of
+them into U+FFFD, though the valid characters were sent long ago; here those stay, and each invalid byte
+becomes one U+FFFD. And U+2581 spelled in byte tokens is that character here; a Metaspace decoder, which
+sees it joined, takes it for the mark of a space, and at the beginning of a text for nothing.
 """
 
 from __future__ import annotations
