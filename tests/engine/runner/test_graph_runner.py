@@ -1,10 +1,15 @@
 """The graph runner, its graphs run eagerly: the same tokens as the plain runner, whatever comes and goes."""
 
 import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
+import torch
 
-from engine.runner.graph_runner import graph_sizes
+from engine.runner import graph_runner
+from engine.runner.graph_runner import GraphModelRunner, graph_sizes
 from engine.sampling_params import SamplingParams
 from tests.support.engines import SteppedEngine
 from tests.support.graph_engines import graph_engine
@@ -51,6 +56,40 @@ def test_graphs_give_the_plain_runners_tokens(num_blocks: int, depth: int) -> No
         assert random_load(graphs, seed) == random_load(plain, seed)
     assert (graphs.counters.preemptions > 0) == (num_blocks == 24)
     assert graphs.scheduler.block_manager.num_used == 0
+
+
+class RecordedSmallBatches:
+    """In place of the fused kernels, which a CPU lacks."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    @contextmanager
+    def on_its_own(self) -> Iterator[None]:
+        self.sizes.append(0)
+        yield
+
+    def run(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: Any, logits: torch.Tensor) -> None:
+        self.sizes.append(len(token_ids))
+        logits.zero_()
+
+
+def test_small_batches_are_compiled_before_any_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all sizes up to the most sequences that may run, 11 here: fewer than the kernels could take."""
+
+    def run_in_turns(functions: Sequence[Callable[[], object]], device: torch.device) -> None:
+        for function in functions:
+            function()
+
+    monkeypatch.setattr(graph_runner, "run_side_by_side", run_in_turns)
+    engine = graph_engine(make_tiny_model("qwen3")[0], graphs=True, num_blocks=NUM_BLOCKS)
+    runner = engine.loop._runner
+    assert isinstance(runner, GraphModelRunner)
+    small = RecordedSmallBatches()
+    runner._small_batch = small  # type: ignore[assignment]
+    with torch.inference_mode():
+        runner.capture_all()
+    assert list(dict.fromkeys(small.sizes)) == [0, *reversed(graph_sizes(11))]
 
 
 @pytest.mark.parametrize("max_num_seqs", [1, 2, 7, 16, 64, 256, 300, 512, 1000])
