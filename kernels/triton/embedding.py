@@ -50,6 +50,8 @@ def _embed(
     columns = tl.arange(0, BLOCK)
     mask = columns < K
     token = tl.load(token_ids_ptr + row).to(tl.int64) - first
-    is_here = (token >= 0) & (token < num_tokens)
-    x = tl.load(table_ptr + token * K + columns, mask=mask & is_here, other=0.0)
+    # By a branch: a mask that is part scalar is not for every version of the interpreter.
+    x = tl.zeros([BLOCK], table_ptr.dtype.element_ty)
+    if (token >= 0) & (token < num_tokens):
+        x = tl.load(table_ptr + token * K + columns, mask=mask, other=0.0)
     tl.store(residual_ptr + row * K + columns, x.to(tl.float32), mask=mask)

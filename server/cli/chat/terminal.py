@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from types import FrameType
 
 from server.cli.chat.client import AnswerStream, ChatClient, ChatError
 from server.cli.chat.conversation import Conversation, ParameterSyntaxError, split_assignments
@@ -85,7 +87,8 @@ class Terminal:
         pieces: list[str] = []
         note = ""
         try:
-            self._print_pieces(stream, pieces)
+            with _noted_interrupts() as interrupts:
+                self._print_pieces(stream, pieces, interrupts)
         except KeyboardInterrupt:
             note = "stopped"
         except ChatError as error:
@@ -98,10 +101,12 @@ class Terminal:
             messages.pop()
         self._tell(", ".join(filter(None, (*_figures(stream), note))))
 
-    def _print_pieces(self, stream: AnswerStream, pieces: list[str]) -> None:
-        """Print the answer as it comes, and keep its text in `pieces`."""
+    def _print_pieces(self, stream: AnswerStream, pieces: list[str], interrupts: list[int]) -> None:
+        """Print the answer as it comes, and keep its text in `pieces`; `interrupts` end it."""
         has_thought = False
         for piece in stream:
+            if interrupts:
+                raise KeyboardInterrupt
             if piece.reasoning:
                 self._tell(CONTROL_CHARACTERS.sub("\ufffd", piece.reasoning), end="")
                 has_thought = True
@@ -168,3 +173,19 @@ def _figures(stream: AnswerStream) -> list[str]:
     if stream.finish_reason == "length":
         figures.append("cut at the limit")
     return figures
+
+
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C raises `KeyboardInterrupt` as ever, and is noted, in case code below swallows it."""
+    noted: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        noted.append(signum)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
