@@ -83,5 +83,4 @@ def test_a_client_that_is_starved_on_purpose_says_so(tmp_path: Path, monkeypatch
     run = read_outcome(code, record)
     assert run.exit_code == 3 and run.summary["verdict"]["status"] == "LOAD_INVALID"
     assert run.summary["requests"]["succeeded"] == 60  # late, but none is dropped
-    assert run.summary["load"]["stall_max_ms"] > 250
     assert any("the client fell behind" in cause for cause in run.summary["verdict"]["causes"])
