@@ -195,7 +195,7 @@ def test_an_unknown_model_is_refused_with_the_known_ones(
 
 def test_what_the_server_receives(replay: Replayer) -> None:
     with MockServer(Script(**FAST)) as server:
-        run = replay(server, [(0, 13, 4), (1, 700, 6)], "--api-key", "secret", "--warmup", "1")
+        run = replay(server, [(0, 13, 4), (200, 700, 6)], "--api-key", "secret", "--warmup", "1")
     warm_up, *truths = server.truths
     assert warm_up.body["prompt"][:1] != truths[0].body["prompt"][:1]
     for truth, (inputs, outputs), result in zip(truths, [(13, 4), (700, 6)], run.results, strict=True):
