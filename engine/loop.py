@@ -95,8 +95,7 @@ class EngineLoop:
         That is guessed from the steps before; one that ends earlier must not wait for its tokens to be read.
         """
         begun_ns = max(newest.launched_ns, self._ended_ns)
-        num_decodes = len(newest.plan.decodes)
-        slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
+        slack_s = pacer.slack_s(len(newest.plan.decodes), newest.plan.num_prompt_tokens)
         until_ns = begun_ns + int(slack_s * 1e9)
         while not (self._stopped or newest.launch.has_ended):
             wait_ns = until_ns - time.monotonic_ns()
@@ -188,9 +187,7 @@ class EngineLoop:
 
     def _observe(self, plan: StepPlan, device_ns: int) -> None:
         if self._scheduler.chunk_budget is not None and device_ns:
-            num_decodes = len(plan.decodes)
-            num_prompt_tokens = plan.num_tokens - num_decodes
-            self._scheduler.chunk_budget.observe(num_decodes, num_prompt_tokens, device_ns / 1e9)
+            self._scheduler.chunk_budget.observe(len(plan.decodes), plan.num_prompt_tokens, device_ns / 1e9)
 
     def _ended(self, sequence: Sequence, reason: FinishReason) -> None:
         self._prompt_scores.drop(sequence.sequence_id)

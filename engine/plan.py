@@ -32,8 +32,13 @@ class StepPlan:
     num_preempted: int = 0
 
     @property
+    def num_prompt_tokens(self) -> int:
+        """Those that its chunks compute."""
+        return sum(chunk.num_tokens for chunk in self.chunks)
+
+    @property
     def num_tokens(self) -> int:
-        return len(self.decodes) + sum(chunk.num_tokens for chunk in self.chunks)
+        return len(self.decodes) + self.num_prompt_tokens
 
     @property
     def sampled(self) -> list[ScheduledSequence]:

@@ -143,8 +143,7 @@ class _Replay:
     def _observe(self, plan: StepPlan, entry: StepEntry) -> None:
         budget = self._scheduler.chunk_budget
         if budget is not None and entry.device_ns:
-            num_decodes = len(plan.decodes)
-            budget.observe(num_decodes, plan.num_tokens - num_decodes, entry.device_ns / 1e9)
+            budget.observe(len(plan.decodes), plan.num_prompt_tokens, entry.device_ns / 1e9)
 
     def _token(self, sequence_id: int, length: int) -> int:
         """EOS where the live sequence ended with one; `length` counts the tokens before this one."""

@@ -101,8 +101,7 @@ class Replica:
     def _awaited_ns(self, newest: _InFlight, pacer: Pacer) -> int:
         """When the next step has to be planned lest the device wait for it; no later than the newest ends."""
         begun_ns = max(newest.launched_ns, self._ended_ns)
-        num_decodes = len(newest.plan.decodes)
-        slack_s = pacer.slack_s(num_decodes, newest.plan.num_tokens - num_decodes)
+        slack_s = pacer.slack_s(len(newest.plan.decodes), newest.plan.num_prompt_tokens)
         return min(begun_ns + int(slack_s * 1e9), newest.ready_ns)
 
     def _obey(self, put_ns: int, request: Request, output_hashes: list[bytes]) -> None:
@@ -137,8 +136,8 @@ class Replica:
         self.now_ns = max(self.now_ns, step.ready_ns)
         budget = self.scheduler.chunk_budget
         if budget is not None:
-            num_decodes = len(step.plan.decodes)
-            budget.observe(num_decodes, step.plan.num_tokens - num_decodes, step.device_ns / 1e9)
+            plan = step.plan
+            budget.observe(len(plan.decodes), plan.num_prompt_tokens, step.device_ns / 1e9)
         self._ended_ns = self.now_ns if waited else 0
         committed = self.scheduler.commit(step.plan, self._tokens)
         for chunk in step.plan.chunks:
