@@ -12,7 +12,7 @@ from engine.pacer import Pacer
 from engine.plan import StepPlan
 from engine.prompt_scores import PromptScores
 from engine.record import StepEntry
-from engine.recorder import Recorder
+from engine.recorder import Recorder, entry_of_plan
 from engine.request import NO_TOKEN, FinishReason, StepOutput
 from engine.runner.model_runner import Launch, Runner
 from engine.scheduler import Scheduler
@@ -196,7 +196,7 @@ class EngineLoop:
     def _step_entry(self, plan: StepPlan, scheduled_at_ns: int) -> StepEntry | None:
         if self._recorder.step_log is None:
             return None
-        return StepEntry.of_plan(
+        return entry_of_plan(
             plan,
             scheduled_at_ns=scheduled_at_ns,
             num_waiting=self._scheduler.num_waiting,

@@ -41,6 +41,11 @@ class StepPlan:
         return len(self.decodes) + self.num_prompt_tokens
 
     @property
+    def scheduled(self) -> list[ScheduledSequence]:
+        """All that it computes, in the order of the flat batch."""
+        return [*self.decodes, *self.chunks]
+
+    @property
     def sampled(self) -> list[ScheduledSequence]:
         """Those that get a token from this step, in the order of the runner's result rows."""
         return self.decodes + [chunk for chunk in self.chunks if chunk.samples]

@@ -70,3 +70,28 @@ class Recorder:
         for log in (self.event_log, self.step_log):
             if log is not None:
                 log.close()
+
+
+def entry_of_plan(
+    plan: StepPlan, *, scheduled_at_ns: int, num_waiting: int, num_running: int, num_blocks_used: int
+) -> StepEntry:
+    """Take down a plan right after it was made, before another step moves the counters.
+
+    Planning has already moved them: it counted this step's tokens as cached and as sampled those that will
+    be. The latter are taken back here.
+    """
+    scheduled = plan.scheduled
+    return StepEntry(
+        step=plan.step,
+        scheduled_at_ns=scheduled_at_ns,
+        num_waiting=num_waiting,
+        num_running=num_running,
+        num_blocks_used=num_blocks_used,
+        num_preempted=plan.num_preempted,
+        num_scheduled=plan.num_tokens,
+        sequence_ids=[entry.sequence.sequence_id for entry in scheduled],
+        num_tokens=[entry.sequence.num_tokens - entry.samples for entry in scheduled],
+        num_cached_tokens=[entry.start for entry in scheduled],
+        num_scheduled_tokens=[entry.num_tokens for entry in scheduled],
+        is_prefill=[False] * len(plan.decodes) + [True] * len(plan.chunks),
+    )

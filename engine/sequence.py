@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from engine.constraint import Matcher
-    from engine.request import Request
+from engine.constraint import Matcher
+from engine.request import Request
 
 PENDING_TOKEN = -1
 """Holds the place of a token that a launched step will sample but the host has not read yet."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.record.event_log import read_record_file, record_header
 from engine.record.jsonl_writer import JsonlWriter
-
-if TYPE_CHECKING:
-    from engine.plan import StepPlan
 
 STEP_LOG_FORMAT = "octavo-step-log/1"
 
@@ -45,31 +42,6 @@ class StepEntry:
     collect_ns: int = 0
     commit_ns: int = 0
     device_ns: int = 0
-
-    @classmethod
-    def of_plan(
-        cls, plan: StepPlan, *, scheduled_at_ns: int, num_waiting: int, num_running: int, num_blocks_used: int
-    ) -> StepEntry:
-        """Take down a plan right after it was made, before another step moves the counters.
-
-        Planning has already moved them: it counted this step's tokens as cached and appended a pending token
-        where the step samples. Both are taken back here.
-        """
-        scheduled = plan.decodes + plan.chunks
-        return cls(
-            step=plan.step,
-            scheduled_at_ns=scheduled_at_ns,
-            num_waiting=num_waiting,
-            num_running=num_running,
-            num_blocks_used=num_blocks_used,
-            num_preempted=plan.num_preempted,
-            num_scheduled=plan.num_tokens,
-            sequence_ids=[entry.sequence.sequence_id for entry in scheduled],
-            num_tokens=[entry.sequence.num_tokens - entry.samples for entry in scheduled],
-            num_cached_tokens=[entry.start for entry in scheduled],
-            num_scheduled_tokens=[entry.num_tokens for entry in scheduled],
-            is_prefill=[False] * len(plan.decodes) + [True] * len(plan.chunks),
-        )
 
 
 class StepLog:

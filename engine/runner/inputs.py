@@ -30,7 +30,7 @@ class InputBuilder:
         self._device = rows.device
 
     def build(self, plan: StepPlan) -> StepInputs:
-        scheduled = [*plan.decodes, *plan.chunks]
+        scheduled = plan.scheduled
         for entry in scheduled:
             self._rows.update(entry)
         rows = np.array([entry.row for entry in scheduled], dtype=np.int64)

@@ -122,7 +122,7 @@ class _Replay:
         expected = list(
             zip(entry.sequence_ids, entry.num_cached_tokens, entry.num_scheduled_tokens, strict=True)
         )
-        scheduled = plan.decodes + plan.chunks if plan is not None else []
+        scheduled = plan.scheduled if plan is not None else []
         planned = [(e.sequence.sequence_id, e.start, e.num_tokens) for e in scheduled]
         if planned == expected:
             self.parity.num_equal += 1

@@ -80,7 +80,7 @@ class SimulatedDevice:
 
         What is cached must be there before the step, not by its doing, and still be there after all wrote.
         """
-        entries = plan.decodes + plan.chunks
+        entries = plan.scheduled
         for entry in entries:
             self._check_prefix(entry, entry.start)
         for entry in entries:
@@ -184,7 +184,7 @@ class SimulatedEngine:
             assert self.in_flight or not self.live, "nothing runs, nothing is in flight, and sequences wait"
         else:
             self._check_plan(plan)
-            planned = [entry.sequence for entry in plan.decodes + plan.chunks]
+            planned = [entry.sequence for entry in plan.scheduled]
             assert must_advance is None or must_advance in planned, "the first in line was held up"
             self.in_flight.append((plan, self.device.run(plan)))
         if self.in_flight and (plan is None or len(self.in_flight) >= self.depth):
@@ -270,7 +270,7 @@ class SimulatedEngine:
         return None if waits_for_commit or done_but_for_commit else first
 
     def _check_plan(self, plan: StepPlan) -> None:
-        entries = plan.decodes + plan.chunks
+        entries = plan.scheduled
         assert 0 < plan.num_tokens <= self.config.max_num_batched_tokens
         assert len({entry.row for entry in entries}) == len({id(entry.sequence) for entry in entries})
         assert len(entries) == len({entry.row for entry in entries}) <= self.config.max_num_seqs

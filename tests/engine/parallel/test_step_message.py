@@ -35,7 +35,7 @@ def make_request(prompt: list[int], n: int = 1, **params: Any) -> Request:
 def read_by_runners(plan: StepPlan) -> list[Any]:
     """All that runners look at, tokens only where they are known."""
     seen: list[Any] = [plan.step, len(plan.decodes)]
-    for entry in [*plan.decodes, *plan.chunks]:
+    for entry in plan.scheduled:
         sequence = entry.sequence
         seen.append(
             (

@@ -14,6 +14,7 @@ from engine.record.event_log import RecordFileError, read_event_log
 from engine.record.jsonl_writer import JsonlWriter
 from engine.record.perfetto import chrome_trace
 from engine.record.step_log import read_step_log
+from engine.recorder import entry_of_plan
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.sequence import PENDING_TOKEN, Sequence
@@ -49,7 +50,7 @@ def make_entry(step: int = 0) -> StepEntry:
     plan = StepPlan(step)
     plan.decodes.append(planned_sequence(5, 4, 1, samples=True))
     plan.chunks.append(planned_sequence(9, 0, 6, samples=False))
-    entry = StepEntry.of_plan(plan, scheduled_at_ns=1000, num_waiting=2, num_running=2, num_blocks_used=3)
+    entry = entry_of_plan(plan, scheduled_at_ns=1000, num_waiting=2, num_running=2, num_blocks_used=3)
     entry.schedule_ns, entry.launch_ns, entry.collected_at_ns, entry.collect_ns = 10, 20, 1100, 30
     entry.commit_ns, entry.device_ns = 5, 80
     return entry

@@ -97,7 +97,7 @@ class VirtualInbox:
 
 
 def entries_of(plan: StepPlan) -> list[tuple[str, int, int]]:
-    return [(e.sequence.request.request_id, e.start, e.num_tokens) for e in plan.decodes + plan.chunks]
+    return [(e.sequence.request.request_id, e.start, e.num_tokens) for e in plan.scheduled]
 
 
 def requests_of(load: list[ScheduledRequest], profile: Profile) -> list[tuple[int, Request]]:
