@@ -18,9 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
-import numpy as np
-
-from engine.block_manager import BlockManager, hash_blocks
+from engine.block_manager import BlockManager
 from engine.chunk_budget import ChunkBudget
 from engine.config import ConfigError, SchedulerConfig
 from engine.handle import PromptTooLongError
@@ -29,6 +27,7 @@ from engine.plan import Committed, ScheduledSequence, StepPlan
 from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import PENDING_TOKEN, Sequence, SequenceStatus
+from engine.sequence_blocks import SequenceBlocks
 
 _order = attrgetter("order")
 _scheduled = partial(tuple.__new__, ScheduledSequence)  # what its constructor does, at half the cost
@@ -52,6 +51,7 @@ class Scheduler:
         self.config = config
         self.eos_token_ids = eos_token_ids
         self.block_manager = BlockManager(config.num_blocks, config.block_size)
+        self._blocks = SequenceBlocks(self.block_manager)
         self._clock = clock
         self._policy = POLICIES[config.policy]
         self.chunk_budget = ChunkBudget(config.itl_target_s) if config.itl_target_s else None
@@ -124,19 +124,11 @@ class Scheduler:
             if request.ends_at_eos:
                 sequence.stop_ids |= self.eos_token_ids
             if not self.config.enable_prefix_caching:
-                self._make_private(sequence)
+                self._blocks.make_private(sequence)
             self._sequences[sequence.sequence_id] = sequence
             self._siblings.setdefault(request.request_id, []).append(sequence)
             insort(self._waiting, sequence, key=_order)
         return sequences
-
-    def _make_private(self, sequence: Sequence) -> None:
-        """Root its hashes in the request, so that only siblings and its own resumption find its blocks."""
-        request = sequence.request
-        sequence.cache_salt = b"request %d" % request.sequence_ids[0]
-        sequence.block_hashes = hash_blocks(
-            request.prompt_token_ids, self.config.block_size, sequence.cache_salt
-        )
 
     def abort(self, request_id: str) -> list[Sequence]:
         """Drop what is left of a request, wherever it is. An unknown id gives an empty list."""
@@ -201,7 +193,7 @@ class Scheduler:
             plan.num_preempted += 1
             if victim is sequence:
                 return False
-        sequence.block_table.append(self.block_manager.allocate())
+        self._blocks.extend(sequence)
         return True
 
     def _plan_chunks(self, plan: StepPlan, budget: int) -> int:
@@ -224,47 +216,27 @@ class Scheduler:
             if sequence.waits_for_leader:
                 passed_by += 1
                 continue
-            if sequence.num_scheduled_tokens or not self._allocate(sequence):
+            is_in_flight = sequence.num_scheduled_tokens > 0
+            if is_in_flight or not self._blocks.take(sequence, beside_others=bool(self._running)):
                 break
             del self._waiting[passed_by]
-            insort(self._running, sequence, key=_order)
-            sequence.status = SequenceStatus.RUNNING
-            sequence.row = self._free_rows.pop()
+            self._admit(sequence)
             budget -= self._plan_chunk(sequence, plan, budget)
         return budget
 
-    def _allocate(self, sequence: Sequence) -> bool:
-        """Blocks for all its tokens, cached ones shared; False, and nothing done, if they do not fit.
-
-        Beside running sequences one block and a hundredth of all must stay free, so that these can grow a
-        while before the newcomer would be preempted. Alone, any prompt fits.
-        """
-        blocks = self.block_manager
-        num_tokens = sequence.num_tokens
-        matched = blocks.match(self._readable_hashes(sequence))
-        num_new = blocks.blocks_for(num_tokens) - len(matched)
-        reserve = 1 + blocks.num_blocks // 100 if self._running else 0
-        if num_new + blocks.num_unused(matched) + reserve > blocks.num_free:
-            return False
-        blocks.share(matched)
-        sequence.block_table = matched + [blocks.allocate() for _ in range(num_new)]
-        sequence.num_published_blocks = len(matched)
+    def _admit(self, sequence: Sequence) -> None:
+        """It has its blocks; what of its prompt they hold already need not be computed."""
+        insort(self._running, sequence, key=_order)
+        sequence.status = SequenceStatus.RUNNING
+        sequence.row = self._free_rows.pop()
         sequence.decode_limit = sequence.settle_limit = 0
-        sequence.num_cached_tokens = len(matched) * blocks.block_size
-        sequence.num_prefill_tokens = num_tokens
+        sequence.num_cached_tokens = sequence.num_published_blocks * self.config.block_size
+        sequence.num_prefill_tokens = sequence.num_tokens
         sequence.num_admissions += 1
         record = sequence.request.record
         if not record.first_scheduled_ns:
             record.first_scheduled_ns = self._clock()
             record.num_cached_tokens = sequence.num_cached_tokens
-        return True
-
-    def _readable_hashes(self, sequence: Sequence) -> list[bytes]:
-        """Of the blocks it may read from the cache: not the last token's, whose logits are needed."""
-        wants_all_rows = sequence.params.prompt_logprobs is not None
-        if wants_all_rows and sequence.leader is None and not sequence.num_generated_tokens:
-            return []
-        return sequence.block_hashes[: (sequence.num_tokens - 1) // self.config.block_size]
 
     def _plan_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan as much of a prompt as the budget allows; how many tokens that is."""
@@ -312,8 +284,8 @@ class Scheduler:
         Sets how far decodes will neither fill a block nor be the last.
         """
         block_size = self.config.block_size
-        if end // block_size > sequence.num_published_blocks:
-            self._publish(sequence, end // block_size)
+        if sequence.status is SequenceStatus.RUNNING:  # else its blocks are no longer its own
+            self._blocks.publish(sequence, end)
         sequence.settle_limit = min((sequence.num_published_blocks + 1) * block_size, sequence.max_length - 1)
         reason = None
         if token_id in sequence.stop_ids or length == sequence.max_length:
@@ -321,20 +293,6 @@ class Scheduler:
         if reason is not None:
             self._finish(sequence)
         return reason
-
-    def _publish(self, sequence: Sequence, num_full_blocks: int) -> None:
-        """Tell the prefix cache of the blocks that are full now and whose tokens are known."""
-        if sequence.status is not SequenceStatus.RUNNING:
-            return  # preempted since: the blocks are no longer its own
-        block_size = self.config.block_size
-        for index in range(sequence.num_published_blocks, num_full_blocks):
-            hashes = sequence.block_hashes
-            if index == len(hashes):
-                block = np.array(sequence.token_ids[index * block_size : (index + 1) * block_size], np.int32)
-                parent = hashes[-1] if hashes else b""
-                hashes += hash_blocks(block, block_size, sequence.cache_salt, parent)
-            self.block_manager.publish(sequence.block_table[index], hashes[index])
-        sequence.num_published_blocks = num_full_blocks
 
     def _finish_reason(self, sequence: Sequence, token_id: int, length: int) -> FinishReason | None:
         """Why a sequence of `length` tokens ends with this one; None if it goes on."""
@@ -371,12 +329,10 @@ class Scheduler:
         del queue[bisect_left(queue, sequence.order, key=_order)]
         if running:
             self._free_rows.append(sequence.row)
-            self.block_manager.free(sequence.block_table)
+            self._blocks.give_back(sequence)
             sequence.row = -1
-            sequence.block_table = []
             sequence.num_cached_tokens = 0
             sequence.num_prefill_tokens = 0
-            sequence.num_published_blocks = 0
 
     def check(self) -> None:
         """Raise `AssertionError` unless every invariant holds. Slow: for tests and --check-invariants."""
