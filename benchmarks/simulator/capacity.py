@@ -1,9 +1,10 @@
-"""How many requests of a trace a server completes in a second when it is flooded, by simulation."""
+"""How many requests of a trace a server completes in a second when it is flooded, live or by simulation."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from math import ceil
 
 from loadgen.cli.replay import add_arguments, schedule_options
@@ -16,29 +17,25 @@ from loadgen.traces import read_trace
 _FLOOD = 1000  # requests, at once more than any server runs
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    recorded: float  # requests per second of the trace, after caps and window
-    capacity: float
+def completion_rate(ends_ns: Iterable[int | None]) -> float:
+    """The middle 60 % of the completions, over the time that they took, in requests per second."""
+    ends = sorted(end for end in ends_ns if end is not None)
+    low, high = len(ends) // 5, 4 * len(ends) // 5
+    return (high - low) / ((ends[high] - ends[low]) / 1e9)
 
 
-def saturation_rate(profile: Profile, trace_path: str, flags: list[str]) -> Rates:
-    """The middle 60 % of the completions of a flood, over the time that they took."""
+def saturation_rate(profile: Profile, trace_path: str, flags: list[str]) -> float:
+    """`completion_rate` of a simulated flood."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     arguments = parser.parse_args([trace_path, *flags])
-    trace = read_trace(trace_path, start_s=arguments.start, duration_s=arguments.duration, seed=0)
-    options = schedule_options(arguments)
-    as_it_is = trace_load(trace, options).schedule(profile.limits.max_model_len).requests
-    recorded = len(as_it_is) / arguments.duration
-    times = ceil(_FLOOD / len(as_it_is))
-    flood = trace_load(trace, replace(options, rate_scale=float(times), time_scale=1e-3))
+    trace = read_trace(trace_path, start_s=0.0, duration_s=None, seed=0)
+    options = replace(schedule_options(arguments), laps=ceil(_FLOOD / len(trace.rows)), time_scale=1e-3)
     ends: list[int] = []
 
     def note(outcome: Outcome) -> None:
         ends.append(outcome.record.finished_ns)
 
-    requests = flood.schedule(profile.limits.max_model_len).requests
+    requests = trace_load(trace, options).schedule(profile.limits.max_model_len).requests
     simulate(profile, Setting(), requests, trace.block_size, note)
-    low, high = len(ends) // 5, 4 * len(ends) // 5
-    return Rates(recorded, (high - low) / ((ends[high] - ends[low]) / 1e9))
+    return completion_rate(ends)

@@ -37,7 +37,7 @@ class Run:
 def read_run(path: str | Path) -> Run:
     """Read a run's directory. Raises RunError."""
     directory = Path(path)
-    env = _read_env(directory)
+    env = read_env(directory)
     results: list[RequestResult] = []
     ends: list[dict[str, Any]] = []
     for worker in range(env.get("workers", 1)):
@@ -58,7 +58,8 @@ def read_schedule(path: str | Path) -> Schedule:
         raise RunError(f"{file}: not a schedule: {error}") from None
 
 
-def _read_env(directory: Path) -> dict[str, Any]:
+def read_env(directory: Path) -> dict[str, Any]:
+    """What was asked for and on what machine. Raises RunError."""
     path = directory / files.ENV
     try:
         env = orjson.loads(path.read_bytes())

@@ -109,6 +109,18 @@ def _factory(load: Load, options: RunOptions, server: Server, model: ServedModel
     )
 
 
+def describe_load(load: Load, schedule: Schedule) -> dict[str, Any]:
+    """The part of a run's environment that a server has no influence on."""
+    return {
+        "load": load.description,
+        "scheduled": len(schedule.requests),
+        "dropped": dict(load.trace.dropped + schedule.dropped),
+        "clipped": dict(schedule.clipped),
+        "dejitter_ms": schedule.dejitter_ns / 1e6 if schedule.dejitter_ns is not None else None,
+        "ideal_cache_hit_rate": ideal_hit_rate(schedule.requests, load.trace.block_size),
+    }
+
+
 def environment(
     load: Load, schedule: Schedule, factory: RequestFactory, model: ServedModel, options: RunOptions
 ) -> dict[str, Any]:
@@ -122,17 +134,12 @@ def environment(
         "endpoint": options.endpoint,
         "model": model.name,
         "model_card": model.card,
-        "load": load.description,
-        "scheduled": len(schedule.requests),
-        "dropped": dict(load.trace.dropped + schedule.dropped),
-        "clipped": dict(schedule.clipped),
-        "dejitter_ms": schedule.dejitter_ns / 1e6 if schedule.dejitter_ns is not None else None,
+        **describe_load(load, schedule),
         "seed": options.seed,
         "nonce": factory.prompts.nonce,
         "workers": options.workers,
         "max_inflight": options.max_inflight,
         "retries": options.retries,
-        "ideal_cache_hit_rate": ideal_hit_rate(schedule.requests, load.trace.block_size),
         "objectives": list(options.objectives),
         "limits": {
             "lag_p50_ms": limits.p50_ms,

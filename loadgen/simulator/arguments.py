@@ -16,7 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Run the real scheduler and block manager over a trace in virtual time, with the step times that "
         "`octavo calibrate` learnt of a server."
     )
-    parser.add_argument("trace", metavar="TRACE", nargs="?", help="a trace, as for `octavo replay`")
+    parser.add_argument(
+        "trace", metavar="TRACE", nargs="?",
+        help="a trace, as for `octavo replay`, or the directory of a run"
+    )  # fmt: skip
     parser.add_argument("--profile", metavar="FILE", help="what `octavo calibrate` wrote")
     parser.add_argument(
         "--parity", nargs=2, metavar=("STEP_LOG", "EVENT_LOG"),

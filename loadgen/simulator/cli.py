@@ -18,8 +18,8 @@ from loadgen.cli import exit_codes
 from loadgen.cli.replay import schedule_options
 from loadgen.figures.objectives import Objective
 from loadgen.figures.summary import summarize
-from loadgen.record import RunWriter, files, read_run
-from loadgen.record.writer import prepare_directory, write_intent
+from loadgen.record import RunError, files, read_run
+from loadgen.record.writer import prepare_directory
 from loadgen.report.text import render_text
 from loadgen.run.launch import Load
 from loadgen.run.loads import trace_load
@@ -28,8 +28,8 @@ from loadgen.simulator.arguments import add_arguments, setting_of
 from loadgen.simulator.capacity import Plan, plans_by_rate
 from loadgen.simulator.parity import check_parity
 from loadgen.simulator.profile import Profile, ProfileError, read_profile
-from loadgen.simulator.results import environment, result_of
-from loadgen.simulator.setting import Setting, simulate
+from loadgen.simulator.results import write_run
+from loadgen.simulator.traffic import Traffic, traffic_of_run, traffic_of_trace
 from loadgen.traces import TraceError, read_trace
 
 __all__ = ["add_arguments", "run"]
@@ -46,47 +46,31 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.trace or not arguments.profile:
             raise ValueError("a TRACE and a --profile are needed, or --parity")
         profile = read_profile(arguments.profile)
+        if Path(arguments.trace).is_dir():
+            return _simulate(arguments, profile, traffic_of_run(Path(arguments.trace)))
         trace = read_trace(
             arguments.trace, start_s=arguments.start, duration_s=arguments.duration, seed=arguments.seed
         )
         load = trace_load(trace, schedule_options(arguments))
         if arguments.plan:
             return _plan(arguments, profile, load)
-        return _simulate(arguments, profile, load)
-    except (TraceError, ProfileError, RecordFileError, ConfigError, ValueError) as error:
+        return _simulate(arguments, profile, traffic_of_trace(load, profile.limits.max_model_len))
+    except (TraceError, RunError, ProfileError, RecordFileError, ConfigError, ValueError) as error:
         print(f"octavo simulate: {error}", file=sys.stderr)
         return exit_codes.USAGE
 
 
-def _simulate(arguments: argparse.Namespace, profile: Profile, load: Load) -> int:
-    setting = setting_of(arguments)
-    schedule = load.schedule(profile.limits.max_model_len)
+def _simulate(arguments: argparse.Namespace, profile: Profile, traffic: Traffic) -> int:
+    """Leave the record of a run, if wanted, and show the figures that it gives."""
     with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
         directory = prepare_directory(arguments.output or temporary)
-        return _simulate_in(directory, arguments.slo, profile, setting, load, schedule)
-
-
-def _simulate_in(
-    directory: Path, slo: list[str], profile: Profile, setting: Setting, load: Load, schedule: Schedule
-) -> int:
-    """Simulate, leave a record as a live run does, and show the figures that it gives."""
-    write_intent(directory, environment(profile, setting, load, schedule, slo), schedule.requests)
-    writer = RunWriter(directory)
-    delivery_ns = int(profile.front_end.delivery_s * 1e9)
-    begin_s = time.process_time()
-    fleet = simulate(
-        profile,
-        setting,
-        schedule.requests,
-        load.trace.block_size,
-        lambda outcome: writer.add(result_of(outcome, delivery_ns)),
-    )
-    cpu_s = time.process_time() - begin_s
-    span_s = max(replica.now_ns for replica in fleet.replicas) / 1e9
-    writer.end({"cpu_s": 0.0, "wall_s": span_s, "interrupted": False, "max_stall_ns": 0})
-    summary = summarize(read_run(directory))
-    (directory / files.SUMMARY).write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+        begin_s = time.process_time()
+        fleet = write_run(directory, profile, setting_of(arguments), traffic, arguments.slo)
+        cpu_s = time.process_time() - begin_s
+        summary = summarize(read_run(directory))
+        (directory / files.SUMMARY).write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
     print(render_text(summary))
+    span_s = max(replica.now_ns for replica in fleet.replicas) / 1e9
     steps = sum(replica.counts.steps for replica in fleet.replicas)
     preemptions = sum(replica.counts.preemptions for replica in fleet.replicas)
     print(

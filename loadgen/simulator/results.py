@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import platform
 from array import array
+from pathlib import Path
 from typing import Any
 
-from loadgen.record import RequestResult
-from loadgen.run.launch import Load
-from loadgen.schedule import Schedule
-from loadgen.schedule.cache import ideal_hit_rate
-from loadgen.simulator.fleet import Outcome
+from loadgen.record import RequestResult, RunWriter
+from loadgen.record.writer import write_intent
+from loadgen.simulator.fleet import Fleet, Outcome
 from loadgen.simulator.profile import Profile
-from loadgen.simulator.setting import Setting
+from loadgen.simulator.setting import Setting, simulate
+from loadgen.simulator.traffic import Traffic
 
 _LAG_LIMITS = dict.fromkeys(("lag_p50_ms", "lag_p99_ms", "lag_max_ms"), 1.0)  # there is none to limit
 
@@ -57,8 +57,27 @@ def result_of(outcome: Outcome, delivery_ns: int) -> RequestResult:
     return result
 
 
-def environment(
-    profile: Profile, setting: Setting, load: Load, schedule: Schedule, objectives: list[str]
+def write_run(
+    directory: Path, profile: Profile, setting: Setting, traffic: Traffic, objectives: list[str]
+) -> Fleet:
+    """Simulate, and leave a record as a live run does; the fleet as it is after the last request."""
+    write_intent(directory, _environment(profile, setting, traffic, objectives), traffic.requests)
+    writer = RunWriter(directory)
+    delivery_ns = int(profile.front_end.delivery_s * 1e9)
+    fleet = simulate(
+        profile,
+        setting,
+        traffic.requests,
+        traffic.block_size,
+        lambda outcome: writer.add(result_of(outcome, delivery_ns)),
+    )
+    wall_s = max(replica.now_ns for replica in fleet.replicas) / 1e9
+    writer.end({"cpu_s": 0.0, "wall_s": wall_s, "interrupted": False, "max_stall_ns": 0})
+    return fleet
+
+
+def _environment(
+    profile: Profile, setting: Setting, traffic: Traffic, objectives: list[str]
 ) -> dict[str, Any]:
     """What the record of a run tells of it. The same input gives the same bytes: no time of day is in it."""
     return {
@@ -69,17 +88,12 @@ def environment(
         "endpoint": "completions",
         "model": profile.source["model"],
         "model_card": {},
-        "load": load.description,
-        "scheduled": len(schedule.requests),
-        "dropped": dict(load.trace.dropped + schedule.dropped),
-        "clipped": dict(schedule.clipped),
-        "dejitter_ms": schedule.dejitter_ns / 1e6 if schedule.dejitter_ns is not None else None,
-        "seed": load.description["options"]["seed"],
+        **traffic.env,
+        "seed": traffic.env["load"]["options"]["seed"],
         "nonce": 0,
         "workers": 1,
         "max_inflight": None,
         "retries": 0,
-        "ideal_cache_hit_rate": ideal_hit_rate(schedule.requests, load.trace.block_size),
         "objectives": objectives,
         "limits": {**_LAG_LIMITS, "rate_error": 0.001, "gap_distance": 0.01},
         "machine": {

@@ -41,6 +41,21 @@ def test_a_simulated_run_reads_like_a_live_one_and_repeats_byte_by_byte(
     assert "times real time" in capsys.readouterr().out
 
 
+def test_a_run_is_simulated_from_its_own_directory_and_compared_with_it(
+    profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = str(TRACES / "mooncake_conversation_300s_short.jsonl")
+    command = ["simulate", trace, "--profile", profile, "--duration", "20", "--seed", "3"]
+    assert main([*command, "--output", str(tmp_path / "a")]) == 0
+    again = ["simulate", str(tmp_path / "a"), "--profile", profile, "--seed", "3"]
+    assert main([*again, "--output", str(tmp_path / "b")]) == 0
+    for name in ("events.jsonl", "chunks.bin", "schedule.jsonl"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert "paired, request by request" in capsys.readouterr().out
+
+
 def test_what_if_and_plan(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     trace = str(TRACES / "mooncake_conversation_300s_short.jsonl")
     command = ["simulate", trace, "--profile", profile, "--duration", "60"]
@@ -58,6 +73,7 @@ def test_what_if_and_plan(profile: str, capsys: pytest.CaptureFixture[str]) -> N
     [
         [],
         ["missing.csv"],
+        [str(TRACES)],
         [str(TRACES / "azure_conv_120s.csv"), "--plan", "1"],
         [str(TRACES / "azure_conv_120s.csv"), "--num-kv-blocks", "1"],
     ],
