@@ -1,4 +1,4 @@
-"""The decode step of a few sequences as a straight line of fused kernels: for batches of up to 16 on a GPU.
+"""The decode step of a few sequences as a straight line of fused kernels: for batches of up to 64 on a GPU.
 
 Such a step is bound by the weights' bytes and by the number of kernels, five to eight a layer here. It reads
 the decoder's own parameters and the attention backend's own cache, so any step may take this way or the
@@ -23,11 +23,15 @@ from kernels.triton.residual_norm import residual_norm
 from kernels.triton.skinny_gemm import MAX_ROWS, skinny_gemm
 from kernels.triton.split_combine import split_combine
 from kernels.triton.split_combine_gemv import split_combine_gemv
-from kernels.triton.tiles import MAX_SPLITS, LinearTile, StepShape, StepTiles, step_tiles
+from kernels.triton.tiles import MAX_SPLITS, LinearTile, StepShape, StepTiles, most_rows, step_tiles
 from model.config import ModelConfig
 from model.decoder import Decoder
 from model.layers import DecoderLayer
 from model.parallel import LoneRank, TensorParallel
+
+# With more rows than this, a long context among short ones is better split by the generic kernel.
+_ROWS_OF_ANY_CONTEXT = 16
+_CONTEXT_OF_MORE_ROWS = 4096
 
 
 def step_shape(config: ModelConfig, tp: TensorParallel | None = None) -> StepShape:
@@ -63,9 +67,16 @@ class SmallBatchDecode:
         self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
         weight = decoder.lm_head.weight
         self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
+        self._most_rows = most_rows(self._device_name, self.shape)
         self._buffers = _Buffers.allocate(self.shape, weight.dtype, weight.device)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
         self._norms = [_head_norms(layer) for layer in self._layers]
+
+    def takes(self, num_rows: int, max_context: int) -> bool:
+        """Whether these kernels are the better ones for such a step."""
+        if num_rows > _ROWS_OF_ANY_CONTEXT and max_context > _CONTEXT_OF_MORE_ROWS:
+            return False
+        return num_rows <= self._most_rows
 
     @contextmanager
     def on_its_own(self) -> Iterator[None]:

@@ -24,11 +24,11 @@ from model.decoder import Decoder
 if TYPE_CHECKING:
     from model.small_batch import SmallBatchDecode
 
-# How often attention splits a context is fixed at capture. Beyond about 16 rows there are programs enough
-# without splitting any but the longest.
-_SMALL_ROWS = 16
-_SMALL_CONTEXTS = (512, 4096)
-_LARGE_CONTEXTS = (8192,)
+# How often attention splits a context is fixed at capture, so long contexts have graphs of their own. Beyond
+# 64 rows there are programs enough without splitting any but the longest.
+_FEW_ROWS = 64
+_CONTEXTS_OF_FEW = (512, 1536, 4096)
+_CONTEXTS_OF_MANY = (8192,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _DecodeGraph:
 
 
 def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
-    """The fused kernels for up to 16 rows, where they cover the model."""
+    """The fused kernels for few rows, where they cover the model."""
     weight = decoder.lm_head.weight
     if not weight.is_cuda:
         return None
@@ -105,8 +105,8 @@ class GraphModelRunner(ModelRunner):
         decodes = [(size, context) for size in reversed(self._sizes) for context in self._contexts(size)]
         if self._small_batch is not None:
             # A dozen kernels for each size and context, which compile one after the other otherwise.
-            self._tables.send_batch([], min(_SMALL_ROWS, self._sizes[-1]))
-            small = [key for key in decodes if key[0] <= _SMALL_ROWS]
+            small = [key for key in decodes if self._small_batch.takes(*key)]
+            self._tables.send_batch([], max(size for size, _ in small))
             with self._small_batch.on_its_own():
                 run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
@@ -174,7 +174,7 @@ class GraphModelRunner(ModelRunner):
 
     def _contexts(self, size: int) -> list[int]:
         """Context lengths with a graph of their own, the longest last."""
-        bounds = _SMALL_CONTEXTS if size <= _SMALL_ROWS else _LARGE_CONTEXTS
+        bounds = _CONTEXTS_OF_FEW if size <= _FEW_ROWS else _CONTEXTS_OF_MANY
         return [*(bound for bound in bounds if bound < self._max_context), self._max_context]
 
     def _graph(self, size: int, context: int) -> _DecodeGraph:
@@ -195,7 +195,7 @@ class GraphModelRunner(ModelRunner):
         rows = self._tables.batch[:size]
         positions, token_ids = self._tables.lengths[rows], self._rows.last_token[rows]
         batch = self._tables.decode_batch(rows, context)
-        if self._small_batch is not None and size <= _SMALL_ROWS:
+        if self._small_batch is not None and self._small_batch.takes(size, context):
             logits = torch.empty(size, self._rows.vocab_size, dtype=torch.float32, device=self._device)
             self._small_batch.run(token_ids, positions, batch, logits)
             return logits

@@ -1,4 +1,5 @@
-"""Products with up to 16 rows on tensor cores: the weight is the left operand, x is padded to 16 columns.
+"""Products with up to 64 rows on tensor cores: the weight is the left operand, x is padded to 16, 32 or 64
+columns.
 
 So the weight streams through the matrix units as it comes from memory, and 1 to 16 rows cost the same. Where
 the output is narrow, several programs share the inner dimension ("split-K").
@@ -15,7 +16,8 @@ from kernels.triton.epilogue import ADD, SILU_AND_MUL, STORE, Epilogue
 from kernels.triton.pdl import EARLY, LATE, launch_options, prefetch_to_l2, trigger_code
 from kernels.triton.tiles import LinearTile
 
-MAX_ROWS = 16
+MAX_ROWS = 64
+_COLUMNS = (16, 32, MAX_ROWS)  # that x may be padded to
 
 
 def skinny_gemm(
@@ -28,7 +30,7 @@ def skinny_gemm(
     bias: torch.Tensor | None = None,
     partials: torch.Tensor | None = None,
 ) -> None:
-    """Epilogue(x @ weight.T + bias) for x [M, K] of the weight's type, M up to 16; epilogues as in `gemv`.
+    """Epilogue(x @ weight.T + bias) for x [M, K] of the weight's type, M up to 64; epilogues as in `gemv`.
 
     With splits, the epilogue is ADD. Under "atomic" the splits add to out [M, N], fp32, in no fixed order.
     Under "partials" they leave `out` alone and write partials [splits, M, N], fp32: whoever reads `out` next
@@ -49,7 +51,7 @@ def skinny_gemm(
         N=n,
         K=k,
         SPLITS=tile.splits,
-        BLOCK_M=MAX_ROWS,
+        BLOCK_M=next(columns for columns in _COLUMNS if num_rows <= columns),
         BLOCK_N=tile.block_n,
         BLOCK_K=tile.block_k,
         EPILOGUE=epilogue.value,

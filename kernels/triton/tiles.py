@@ -12,6 +12,7 @@ TUNED_FILE = Path(__file__).parent.parent / "tuned" / "small_batch.json"
 MAX_SPLITS = 64
 """Splits of a context or of a product's inner dimension; buffers for partial results are made for so many."""
 
+_ROWS_BY_DEFAULT = 16
 _STREAMING_MULTIPROCESSORS = 132  # of an H200; the defaults only need its order of magnitude
 
 
@@ -67,18 +68,26 @@ class StepShape:
 
 def step_tiles(device_name: str, shape: StepShape, num_rows: int, max_context: int) -> StepTiles:
     """The tuned tiles of this device and shape, or the defaults; fit for `num_rows` and `max_context`."""
-    for entry in _tuned():
-        if entry["device"] == device_name and StepShape(**entry["shape"]) == shape:
-            tiles = next(t for t in entry["batches"] if num_rows <= t["max_rows"])
-            linear = {kind: LinearTile(**tiles[kind]) for kind in ("qkv", "o", "gate_up", "down", "lm_head")}
-            return StepTiles(attention=_tuned_attention(tiles["attention"], num_rows, max_context), **linear)
-    return default_tiles(shape, num_rows, max_context)
+    tiles = next((t for t in _tuned(device_name, shape) if num_rows <= t["max_rows"]), None)
+    if tiles is None:
+        return default_tiles(shape, num_rows, max_context)
+    linear = {kind: LinearTile(**tiles[kind]) for kind in ("qkv", "o", "gate_up", "down", "lm_head")}
+    return StepTiles(attention=_tuned_attention(tiles["attention"], num_rows, max_context), **linear)
+
+
+def most_rows(device_name: str, shape: StepShape) -> int:
+    """Up to so many rows the step is known, or believed, to beat the generic one."""
+    return max((tiles["max_rows"] for tiles in _tuned(device_name, shape)), default=_ROWS_BY_DEFAULT)
 
 
 @lru_cache
-def _tuned() -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = json.loads(TUNED_FILE.read_text())
-    return entries
+def _tuned(device_name: str, shape: StepShape) -> list[dict[str, Any]]:
+    """By rising `max_rows`; empty if nothing is known of this device with this shape."""
+    for entry in json.loads(TUNED_FILE.read_text()):
+        if entry["device"] == device_name and StepShape(**entry["shape"]) == shape:
+            batches: list[dict[str, Any]] = entry["batches"]
+            return batches
+    return []
 
 
 def _tuned_attention(candidates: list[dict[str, Any]], num_rows: int, max_context: int) -> AttentionTile:

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.kernels.small_batch.cases import MODELS
+from benchmarks.kernels.small_batch.cases import MODELS, ROWS
 
 CHECK_TIMEOUT_S = 150
 
@@ -27,6 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--rows", nargs="+", type=int, choices=ROWS, default=list(ROWS))
     parser.add_argument("--processes", type=int, default=14, help="for the checks, which mostly compile")
     parser.add_argument("--sweep-seconds", type=float, default=25.0, help="for each model")
     parser.add_argument(
@@ -37,14 +38,17 @@ def main() -> int:
     if arguments.share:
         from benchmarks.kernels.small_batch.check import run_share
 
-        run_share(*arguments.share)
+        run_share(*arguments.share, arguments.rows)
         return 0
     if arguments.steps:
         from benchmarks.kernels.small_batch.steps import StepBenchmark
 
-        StepBenchmark(arguments.steps, time.monotonic() + arguments.sweep_seconds).run(arguments.out)
+        StepBenchmark(arguments.steps, arguments.rows, time.monotonic() + arguments.sweep_seconds).run(
+            arguments.out
+        )
         return 0
-    failed = _check_all(arguments.processes)
+    rows = ["--rows", *map(str, arguments.rows)]
+    failed = _check_all(arguments.processes, rows)
     for model in arguments.models:
         options = [
             "--steps",
@@ -53,14 +57,15 @@ def main() -> int:
             str(arguments.out),
             "--sweep-seconds",
             str(arguments.sweep_seconds),
+            *rows,
         ]
         failed |= _show(_start(options), timeout=None)
     return int(failed)
 
 
-def _check_all(count: int) -> bool:
+def _check_all(count: int, rows: list[str]) -> bool:
     begin = time.monotonic()
-    shares = [_start(["--share", str(index), str(count)]) for index in range(count)]
+    shares = [_start(["--share", str(index), str(count), *rows]) for index in range(count)]
     failed = False
     for share in shares:
         failed |= _show(share, timeout=max(1.0, begin + CHECK_TIMEOUT_S - time.monotonic()))

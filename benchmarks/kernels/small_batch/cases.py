@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernels.triton.tiles import AttentionTile, LinearTile
 from model.config import ModelConfig
 
-ROWS = (1, 2, 4, 8, 16)
-CONTEXTS = (512, 4096)
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+CONTEXTS = (512, 1536, 4096)  # of the graphs that engine/runner/graph_runner.py captures
 BLOCK_SIZE = 128
 KINDS = ("qkv", "o", "gate_up", "down", "lm_head")
 
@@ -118,7 +118,22 @@ SKINNY = {
 }
 
 
+WIDE_SKINNY = {  # for more than 16 rows, whose x takes room beside the weights
+    "qkv": _skinny((64, 128, 4), (64, 128, 3), (64, 64, 6), (128, 64, 5), (128, 64, 4)),
+    "o": _skinny((64, 128, 4), (64, 128, 3), (64, 64, 6), splits=(2, 4)),
+    "gate_up": _skinny((64, 128, 3), (64, 64, 6), (64, 64, 4), (128, 64, 3), (128, 64, 4)),
+    "down": _skinny((64, 128, 4), (64, 128, 3), (64, 64, 6), splits=(2, 4, 6)),
+    "lm_head": _skinny((64, 128, 4), (128, 64, 4), (64, 64, 6)),
+}
+
+
 def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
+    if num_rows > 16:
+        return [
+            t
+            for t in WIDE_SKINNY[kind]
+            if product_shape(MODELS[model], kind)[1] % (t.splits * t.block_k) == 0
+        ]
     if num_rows == 1:
         down = SKINNY[model]["down"][:1] if kind == "down" else []
         return [*GEMV[model][kind], *down]
@@ -130,10 +145,24 @@ def _dot(splits: int, keys: int, stages: int = 3, **fields: str) -> AttentionTil
 
 
 def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]:
+    if num_rows > 16:
+        splits = (1, 2, 3) if max_context <= 1536 else (2, 4, 8)
+        return [
+            _dot(s, 64, stages, trigger=t)
+            for s in splits
+            for stages, t in ((3, "late"), (5, "late"), (3, "early"))
+        ]
     if max_context > 512:
         if num_rows <= 2:
             return [_dot(16, 128, 2), _dot(32, 64), _dot(32, 128, 2), _dot(16, 64)]
-        return [_dot(8, 64), _dot(4, 64), _dot(16, 64), _dot(8, 128, 2), _dot(4, 64, trigger="late")]
+        return [
+            _dot(8, 64),
+            _dot(4, 64),
+            _dot(16, 64),
+            _dot(8, 128, 2),
+            _dot(4, 64, trigger="late"),
+            _dot(2, 64),
+        ]
     if num_rows == 1:
         return [
             AttentionTile("single_tile", 64, 8, combine="projection"),

@@ -14,7 +14,6 @@ from benchmarks.kernels.small_batch.cases import (
     CONTEXTS,
     KINDS,
     MODELS,
-    ROWS,
     attention_candidates,
     linear_candidates,
     product_shape,
@@ -40,11 +39,11 @@ EPS = 1e-6
 EPILOGUES = {"qkv": Epilogue.STORE, "o": Epilogue.ADD, "gate_up": Epilogue.SILU_AND_MUL, "down": Epilogue.ADD}
 
 
-def run_share(index: int, count: int) -> None:
+def run_share(index: int, count: int, batches: list[int]) -> None:
     """Prints a FAIL line for each kernel that is wrong or does not run, and how many passed."""
     torch.manual_seed(1000 + index)
     passed = 0
-    for position, (name, check) in enumerate(all_checks()):
+    for position, (name, check) in enumerate(all_checks(batches)):
         if position % count != index:
             continue
         try:
@@ -59,12 +58,12 @@ def run_share(index: int, count: int) -> None:
     print(f"checked: {passed} passed in share {index}", flush=True)
 
 
-def all_checks() -> Iterator[tuple[str, Check]]:
+def all_checks(batches: list[int]) -> Iterator[tuple[str, Check]]:
     for model, config in MODELS.items():
-        for kind, num_rows, tile in _products(model, config):
+        for kind, num_rows, tile in _products(model, config, batches):
             name = f"{model} {kind} rows {num_rows} {tile}"
             yield name, partial(product_error, config, kind, num_rows, tile)
-        for num_rows, max_context, attention in _attentions(config):
+        for num_rows, max_context, attention in _attentions(config, batches):
             name = f"{model} attention {num_rows} x {max_context} {attention}"
             yield name, partial(attention_error, config, num_rows, max_context, attention)
 
@@ -73,24 +72,26 @@ def _chosen(config: ModelConfig, num_rows: int, max_context: int) -> StepTiles:
     return step_tiles(torch.cuda.get_device_name(CUDA), step_shape(config), num_rows, max_context)
 
 
-def _products(model: str, config: ModelConfig) -> list[tuple[str, int, LinearTile]]:
-    """Each kernel once for its count of rows: 1, 2, or any from 3 on, of which 3 and 16 are tried in turn."""
+def _products(model: str, config: ModelConfig, batches: list[int]) -> list[tuple[str, int, LinearTile]]:
+    """Each kernel once for its count of rows: 1 or 2 by gemv, else one of those padded to one kernel."""
     products: dict[tuple[str, int, LinearTile], None] = {}
     for kind in KINDS:
-        for num_rows in ROWS:
+        for num_rows in batches:
+            full = num_rows if num_rows > 16 else 16
             tiles = [*linear_candidates(model, kind, num_rows), getattr(_chosen(config, num_rows, 512), kind)]
             for tile in tiles:
-                rows = num_rows if tile.kernel == "gemv" else (3, 16)[len(products) % 2]
-                if tile.kernel == "gemv" or not any((kind, r, tile) in products for r in (3, 16)):
+                some = (full - 13, full)
+                rows = num_rows if tile.kernel == "gemv" else some[len(products) % 2]
+                if tile.kernel == "gemv" or not any((kind, r, tile) in products for r in some):
                     products[kind, rows, tile] = None
-                if tile.splits > 1:
-                    products[kind, 16, replace(tile, reduce="atomic")] = None
+                if tile.splits > 1 and num_rows <= 16:
+                    products[kind, full, replace(tile, reduce="atomic")] = None
     return list(products)
 
 
-def _attentions(config: ModelConfig) -> list[tuple[int, int, AttentionTile]]:
+def _attentions(config: ModelConfig, batches: list[int]) -> list[tuple[int, int, AttentionTile]]:
     seen: dict[AttentionTile, tuple[int, int]] = {}
-    for num_rows in ROWS:
+    for num_rows in batches:
         for max_context in CONTEXTS:
             tiles = attention_candidates(num_rows, max_context)
             for tile in [*tiles, _chosen(config, num_rows, max_context).attention]:

@@ -19,7 +19,6 @@ from benchmarks.kernels.small_batch.cases import (
     CONTEXTS,
     KINDS,
     MODELS,
-    ROWS,
     TARGETS_MS,
     attention_candidates,
     linear_candidates,
@@ -36,24 +35,25 @@ ERROR_BOUND = 3e-2
 
 
 class StepBenchmark:
-    def __init__(self, model: str, deadline: float) -> None:
+    def __init__(self, model: str, batches: list[int], deadline: float) -> None:
         """`deadline` is on `time.monotonic`'s clock: a sweep that reaches it keeps what it has."""
         self.model = model
+        self.batches = batches
         self.case = ModelCase(MODELS[model])
         self.deadline = deadline
         self.best: dict[tuple[int, int], StepTiles] = {}
 
     def run(self, out: Path) -> None:
-        for num_rows in ROWS:
+        for num_rows in self.batches:
             self.check(num_rows)
-        for num_rows in ROWS:
+        for num_rows in self.batches:
             for max_context in CONTEXTS:
                 self.attempt(self.report_step, num_rows, max_context, self.case.tiles(num_rows, max_context))
-        for num_rows in ROWS:
+        for num_rows in self.batches:
             self.attempt(self.sweep, num_rows)
         for (num_rows, max_context), tiles in self.best.items():
             self.attempt(self.report_step, num_rows, max_context, tiles, "best")
-        for num_rows in (1, 4, 16):
+        for num_rows in set(self.batches) & {1, 4, 16, 64}:
             self.attempt(self.report_parts, num_rows)
             self.attempt(self.report_reductions, num_rows)
         (out / f"small_batch_{self.model}.json").write_text(json.dumps(self.table(), indent=1))

@@ -65,7 +65,7 @@ def test_gemv(
     assert_near(out, expected, 2e-3 if epilogue is Epilogue.ADD else 1e-2)
 
 
-@pytest.mark.parametrize("num_rows", [3, 16])
+@pytest.mark.parametrize("num_rows", [3, 16, 33])
 @pytest.mark.parametrize(("n", "k"), [(64, 128), (72, 64)])
 @pytest.mark.parametrize("epilogue", list(Epilogue))
 def test_skinny_gemm(device: torch.device, num_rows: int, n: int, k: int, epilogue: Epilogue) -> None:
