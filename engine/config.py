@@ -15,9 +15,18 @@ class ConfigError(ValueError):
     """A configuration that cannot work. The message is one line and names the flag."""
 
 
-def flag(default: Any, help_text: str, group: str, choices: tuple[str, ...] | None = None) -> Any:
-    """A dataclass field that is also a command-line flag and a YAML key of the same name."""
-    metadata = {"help": help_text, "group": group, "choices": choices}
+def flag(
+    default: Any,
+    help_text: str,
+    group: str,
+    choices: tuple[str, ...] | None = None,
+    short: str | None = None,
+) -> Any:
+    """A dataclass field that is also a command-line flag and a YAML key of the same name.
+
+    `short` is another spelling of the flag.
+    """
+    metadata = {"help": help_text, "group": group, "choices": choices, "short": short}
     return field(default=default, metadata=metadata)
 
 
@@ -78,7 +87,7 @@ class EngineConfig:
     gpu_memory_utilization: float = flag(0.9, "share of the GPU's memory that Octavo may fill", "kv cache")
     enable_prefix_caching: bool = flag(True, "reuse the KV of prompts that begin alike", "kv cache")
     attention_backend: str = flag("auto", "attention kernels", "engine", ("auto", "flash", "triton", "torch"))
-    tensor_parallel_size: int = flag(1, "GPUs that share each layer", "engine")
+    tensor_parallel_size: int = flag(1, "GPUs that share each layer", "engine", short="-tp")
     all_reduce: AllReduce = flag(
         "auto",
         "how they add up: NCCL alone, or small tensors in one kernel over peer memory (auto: if that works)",

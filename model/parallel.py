@@ -78,6 +78,27 @@ class LoneRank(TensorParallel):
         return x.repeat(1, self.size)
 
 
+class HostTensorParallel(TensorParallel):
+    """Sums and gathers in the host's memory: slow, and not to be captured in a graph.
+
+    For ranks that share a GPU, between which NCCL refuses to work.
+    """
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        total = _on_host(x)
+        dist.all_reduce(total, group=self.group)
+        return total.to(x.device, x.dtype)
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        gathered = super().all_gather(_on_host(x))
+        return gathered.to(x.device, x.dtype)
+
+
+def _on_host(x: torch.Tensor) -> torch.Tensor:
+    """A copy in a type that gloo adds up, and that holds all values of the others exactly."""
+    return x.to("cpu", torch.float32, copy=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where parameters live and in which type."""

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import NamedTuple
 
 from engine.parallel.link import Link, LinkClosedError
 
@@ -30,8 +32,14 @@ class Stage(IntEnum):
     """What a rank tells of its start, by a message of that number. Steps are numbered from there on."""
 
     IMPORTED = 1  # the set-up is read; it is about to join the others
-    LOADED = 2
-    READY = 3  # for steps
+    JOINED = 2
+    LOADED = 3
+    READY = 4  # for steps
+
+
+class _Deadline(NamedTuple):
+    at_s: float  # time.monotonic
+    message: str
 
 
 class Rank:
@@ -82,6 +90,12 @@ class Rank:
             self._process.kill()
             self._process.wait()
 
+    @property
+    def progress(self) -> str:
+        """How far its start has come."""
+        stage = Stage(min(self.answered, Stage.READY)).name.lower() if self.answered else "not begun"
+        return f"rank {self.rank}: {stage}"
+
     def _death(self) -> RankError:
         code = None
         if self._process is not None:
@@ -106,6 +120,7 @@ class Ranks:
         self._ranks = ranks
         self._patience_s = patience_s
         self._sent = int(Stage.READY)
+        self._deadline: _Deadline | None = None
         self._failed = threading.Event()
         self._stopped = threading.Event()
         threading.Thread(target=self._watch, name="octavo-ranks", daemon=True).start()
@@ -123,6 +138,18 @@ class Ranks:
                 rank.take_answers()
                 if rank.answered < number:
                     select.select([rank.link], [], [], _WATCH_INTERVAL_S)
+
+    @contextmanager
+    def deadline(self, seconds: float, message: str) -> Iterator[None]:
+        """For a part of the start in which all ranks wait for each other, this one in a library perhaps.
+
+        After so many seconds that is a failure, which tells `message` and how far each rank has come.
+        """
+        self._deadline = _Deadline(time.monotonic() + seconds, f"{message} within {seconds:.0f} s")
+        try:
+            yield
+        finally:
+            self._deadline = None
 
     def send(self, payload: bytes) -> None:
         """The next step, to all. Waits only for a rank that is far behind. Raises `RankError`."""
@@ -158,6 +185,7 @@ class Ranks:
     def _watch(self) -> None:
         while not self._stopped.wait(_WATCH_INTERVAL_S):
             try:
+                self._check_deadline()
                 for rank in self._ranks:
                     rank.take_answers()
                     self._check_patience(rank)
@@ -167,6 +195,11 @@ class Ranks:
                     self._failed.set()
                     self.on_failure(error)
                 return
+
+    def _check_deadline(self) -> None:
+        deadline = self._deadline
+        if deadline is not None and time.monotonic() > deadline.at_s:
+            raise RankError(f"{deadline.message} ({', '.join(rank.progress for rank in self._ranks)})")
 
     def _check_patience(self, rank: Rank) -> None:
         silence_s = time.monotonic() - rank.waiting_since

@@ -31,6 +31,7 @@ class ParallelRunner:
             raise cause from error
 
     def stop(self) -> None:
-        """End the other ranks."""
+        """End the other ranks, once all have computed the steps that were launched."""
+        self._runner.close()  # first: NCCL gives up no communicator that a graph still holds
         self.ranks.stop()
         leave()

@@ -23,6 +23,7 @@ from engine.parallel.link import Link, LinkClosedError
 from model.config import ModelError
 
 if TYPE_CHECKING:
+    from engine.parallel.build import RankSetup
     from engine.runner.model_runner import ModelRunner
 
 logger = logging.getLogger(__name__)
@@ -50,16 +51,33 @@ def main(arguments: list[str]) -> int:
     return 1
 
 
+class _PhaseLog:
+    """One line for each phase of the start, so that a log tells where a rank got stuck."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._phase = ""
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if phase != self._phase:
+            logger.info("rank %d: %s", self._rank, phase)
+            self._phase = phase
+
+
 def run_rank(link: Link) -> None:
     """From the set-up message to the closing of the link."""
-    setup = pickle.loads(link.receive().payload)
+    setup: RankSetup = pickle.loads(link.receive().payload)
+    logging.getLogger().setLevel(setup.log_level)
     from engine.parallel.ranks import Stage
     from engine.parallel.world import join
     from engine.runner.build import build_runner
 
     link.send(Stage.IMPORTED)
     tp = join(setup.rendezvous, setup.rank, setup.device)
-    runner, _ = build_runner(setup.runner, setup.device, lambda *_: None, tp, lambda: link.send(Stage.LOADED))
+    link.send(Stage.JOINED)
+    tell = _PhaseLog(setup.rank)
+    runner, _ = build_runner(setup.runner, setup.device, tell, tp, lambda: link.send(Stage.LOADED))
+    tell("ready", 0, 0)
     gc.collect()
     gc.freeze()  # these objects live as long as the process
     link.send(Stage.READY)

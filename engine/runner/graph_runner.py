@@ -118,6 +118,12 @@ class GraphModelRunner(ModelRunner):
             if progress is not None:
                 progress(done, len(captures))
 
+    def close(self) -> None:
+        """Frees the graphs too, and with them what their kernels hold of libraries."""
+        super().close()
+        self._graphs.clear()
+        self._mixed_graphs.clear()
+
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:
         launch = StepLaunch(self._device)

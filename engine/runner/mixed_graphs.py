@@ -97,6 +97,10 @@ class MixedGraphs:
             if room <= size
         ]
 
+    def clear(self) -> None:
+        """Free all graphs."""
+        self._graphs.clear()
+
     def takes(self, plan: StepPlan) -> bool:
         """Prompt logprobs need the logits of every row, which the graphs leave out."""
         if not plan.chunks or any(c.sequence.params.prompt_logprobs is not None for c in plan.chunks):

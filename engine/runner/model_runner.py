@@ -90,6 +90,11 @@ class ModelRunner:
         """Put something between the sampler and what tells it the tokens of constrained sequences."""
         self._sampler.masks = wrap(self._sampler.masks)
 
+    def close(self) -> None:
+        """Wait for the device to have computed what was launched. Nothing may be launched afterwards."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Launch:
         launch = StepLaunch(self._device)

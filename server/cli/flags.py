@@ -31,6 +31,7 @@ class Setting(NamedTuple):
     default: Any
     help_text: str
     group: str
+    short: str | None
 
     @property
     def flag(self) -> str:
@@ -54,7 +55,15 @@ def _setting(field: Field[Any], hint: Any) -> Setting:
     assert field.default is not MISSING, f"{field.name} has no default"
     meta = field.metadata
     return Setting(
-        field.name, hint, is_optional, is_tuple, meta["choices"], field.default, meta["help"], meta["group"]
+        field.name,
+        hint,
+        is_optional,
+        is_tuple,
+        meta["choices"],
+        field.default,
+        meta["help"],
+        meta["group"],
+        meta["short"],
     )
 
 
@@ -69,7 +78,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     for setting in all_settings():
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
-        groups[setting.group].add_argument(setting.flag, **_argument_options(setting))
+        names = filter(None, (setting.flag, setting.short))
+        groups[setting.group].add_argument(*names, **_argument_options(setting))
 
 
 def _argument_options(setting: Setting) -> dict[str, Any]:

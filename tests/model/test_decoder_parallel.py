@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from model.config import ModelError
-from model.parallel import TensorParallel
+from model.parallel import HostTensorParallel, TensorParallel
 from tests.support.decoders import Stepper, build_decoder
 from tests.support.tiny_models import make_tiny_model
 
@@ -48,6 +48,31 @@ def test_ranks_agree_with_one_rank(architecture: str, overrides: dict[str, int],
     for result in results:
         for got, want in zip(result, expected, strict=True):
             torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def test_ranks_that_share_a_device_agree_with_one_rank() -> None:
+    hf_model, _ = make_tiny_model("qwen3", vocab_size=321)
+    steps = [{0: list(range(3, 20)), 1: [5, 7, 320]}, {0: [9], 1: [11]}]
+    expected = run_rank(hf_model, TensorParallel(), steps)
+    store = dist.HashStore()
+
+    def rank_thread(rank: int) -> list[torch.Tensor]:
+        group = dist.ProcessGroupGloo(store, rank, 2)
+        return run_rank(hf_model, HostTensorParallel(rank, 2, group), steps)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(rank_thread, range(2)))
+    for result in results:
+        for got, want in zip(result, expected, strict=True):
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def test_sums_over_the_host_keep_the_type() -> None:
+    """Gloo need not know the type."""
+    group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1)
+    x = torch.randn(3, 5).bfloat16()
+    tp = HostTensorParallel(0, 1, group)
+    assert torch.equal(tp.all_reduce(x.clone()), x)
 
 
 def test_more_ranks_than_heads_are_refused() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 
 import psutil
 import pytest
@@ -30,10 +31,10 @@ time.sleep(60)
 class FakeRank:
     """The other end of a link, in this thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Iterable[Stage] = Stage) -> None:
         ours, theirs = socket.socketpair()
         self.rank, self.link = Rank(1, Link(ours)), Link(theirs)
-        for stage in Stage:
+        for stage in stages:
             self.link.send(stage)
 
 
@@ -95,6 +96,33 @@ def test_a_rank_that_answers_no_more_is_stuck() -> None:
     time.sleep(0.6)  # without work there is nothing to answer
     ranks.send(b"one")
     assert failure_of(ranks) == "rank 1 has not answered a step for 0 s"
+
+
+def test_ranks_that_do_not_come_together_are_named() -> None:
+    fake = FakeRank([Stage.IMPORTED])
+    ranks = Ranks([fake.rank], patience_s=60)
+    with ranks.deadline(60, "in time"):
+        ranks.wait_for(Stage.IMPORTED)
+    with (
+        ranks.deadline(0.1, "the ranks have not joined each other"),
+        pytest.raises(RankError, match=r"not joined each other within 0 s \(rank 1: imported\)"),
+    ):
+        ranks.wait_for(Stage.JOINED)
+    ranks.stop()
+
+
+def test_a_start_that_hangs_in_a_library_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("engine.parallel.ranks._STOP_S", 0.1)
+    monkeypatch.setattr("engine.parallel.ranks.os._exit", codes.append)
+    fake = FakeRank([])
+    ranks = Ranks([fake.rank], patience_s=60)
+    with ranks.deadline(0.1, "the ranks have not joined each other"):
+        wait_until(lambda: bool(codes), 5)
+    assert codes == [1] and "not joined each other within 0 s (rank 1: not begun)" in caplog.text
+    ranks.stop()
 
 
 def test_a_pause_between_two_steps_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,9 @@ def test_flags_of_every_kind() -> None:
     engine, server = parse(
         *("--model", "m", "--max-num-seqs", "7", "--gpu-memory-utilization", "0.5"),
         *("--no-enable-prefix-caching", "--enforce-eager", "--api-key", "a", "--api-key", "b", "--port", "0"),
+        *("-tp", "2"),
     )
+    assert engine.tensor_parallel_size == 2
     assert (engine.model, engine.max_num_seqs, engine.gpu_memory_utilization) == ("m", 7, 0.5)
     assert (engine.enable_prefix_caching, engine.enforce_eager) == (False, True)
     assert (server.api_key, server.port) == (("a", "b"), 0)
