@@ -2,14 +2,16 @@
 
     python -m benchmarks.serving --model FOLDER --load-format dummy --workloads W1,W2g --out DIR
     python -m benchmarks.serving --base-url http://127.0.0.1:8001 --workloads W1
+    python -m benchmarks.serving --model FOLDER --serve-command 'other serve {model} --port {port} --name m'
 
-Prints a Markdown table and writes it, with every figure, to the output folder.
+Prints a Markdown table and writes it, with every figure, to the output folder, after each workload anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 import urllib.error
 import urllib.request
@@ -17,13 +19,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from subprocess import STDOUT, Popen
+from signal import SIGABRT, SIGKILL
+from subprocess import STDOUT, Popen, TimeoutExpired
 from sys import executable
+
+import psutil
 
 from benchmarks.serving.client import run_workload
 from benchmarks.serving.figures import Figures, figures_of, markdown
 from benchmarks.serving.threads import ThreadTimes
 from benchmarks.serving.workloads import WORKLOADS
+
+END_S = 20.0  # from SIGTERM, with no request in flight
 
 
 def main() -> None:
@@ -32,6 +39,9 @@ def main() -> None:
     parser.add_argument("--model", help="model folder that Octavo serves")
     parser.add_argument("--load-format", default="auto", help="dummy: random weights (default: auto)")
     parser.add_argument("--serve-flags", default="", help="further flags of `octavo serve`")
+    parser.add_argument("--serve-command", help="start this server instead; it must call the model m")
+    parser.add_argument("--start-timeout", type=float, default=600, help="seconds to /health (default: 600)")
+    parser.add_argument("--results", type=Path, help="append a line of JSON to this file for each workload")
     parser.add_argument("--port", type=int, default=8001, help="(default: 8001)")
     parser.add_argument("--workloads", default="W1,W2g", help=", ".join(WORKLOADS))
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for results (default: out)")
@@ -39,14 +49,22 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=1e9, help="begin no run after so many seconds")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    server = nullcontext(None) if arguments.base_url else _octavo(arguments)
+    server = nullcontext(None) if arguments.base_url else _serving(arguments)
     with server as pid:
         rows = _run_all(pid, arguments)
+    print(markdown(rows), flush=True)
+
+
+def _write(rows: list[Figures], arguments: argparse.Namespace) -> None:
+    """All so far; the newest also as a line of `--results`."""
     (arguments.out / f"{arguments.label}.json").write_text(
         json.dumps([asdict(row) for row in rows], indent=1)
     )
     (arguments.out / f"{arguments.label}.md").write_text(markdown(rows) + "\n")
-    print(markdown(rows), flush=True)
+    if arguments.results:
+        line = json.dumps({"kind": "serving", "label": arguments.label, **asdict(rows[-1])})
+        with arguments.results.open("a") as results:
+            results.write(line + "\n")
 
 
 def _base_url(arguments: argparse.Namespace) -> str:
@@ -65,6 +83,7 @@ def _run_all(pid: int | None, arguments: argparse.Namespace) -> list[Figures]:
         threads = ThreadTimes(pid) if pid else None
         try:
             rows.append(figures_of(name, run_workload(base_url, "m", WORKLOADS[name])))
+            _write(rows, arguments)
             print(markdown(rows[-1:]).splitlines()[-1], flush=True)
             print(f"  server threads: {threads.busiest()}" if threads else "", flush=True)
         except RuntimeError as error:
@@ -73,28 +92,52 @@ def _run_all(pid: int | None, arguments: argparse.Namespace) -> list[Figures]:
 
 
 @contextmanager
-def _octavo(arguments: argparse.Namespace) -> Iterator[int]:
+def _serving(arguments: argparse.Namespace) -> Iterator[int]:
     """Serves until the end of the block; gives the server's process id."""
-    command = [executable, "-m", "server.cli", "serve", "--model", arguments.model]
-    command += ["--load-format", arguments.load_format, "--served-model-name", "m"]
-    command += ["--port", str(arguments.port), *arguments.serve_flags.split()]
-    base_url = _base_url(arguments)
     log_file = arguments.out / f"{arguments.label}.server.log"
     with log_file.open("wb") as log:
         begin = time.monotonic()
-        process = Popen(command, stdout=log, stderr=STDOUT)
+        process = Popen(_command(arguments), stdout=log, stderr=STDOUT)
         try:
-            while not _healthy(base_url):
+            while not _healthy(_base_url(arguments)):
                 if process.poll() is not None:
                     raise SystemExit(
                         f"the server ended with {process.returncode}:\n{log_file.read_text()[-3000:]}"
+                    )
+                if time.monotonic() - begin > arguments.start_timeout:
+                    raise SystemExit(
+                        f"no /health within {arguments.start_timeout:g} s:\n{log_file.read_text()[-3000:]}"
                     )
                 time.sleep(0.05)
             print(f"start to /health: {time.monotonic() - begin:.1f} s", flush=True)
             yield process.pid
         finally:
-            process.terminate()
-            process.wait(60)
+            _end(process)
+
+
+def _command(arguments: argparse.Namespace) -> list[str]:
+    if arguments.serve_command:
+        command = arguments.serve_command.replace("{model}", arguments.model)
+        return shlex.split(command.replace("{port}", str(arguments.port)))
+    command = [executable, "-m", "server.cli", "serve", "--model", arguments.model]
+    command += ["--load-format", arguments.load_format, "--served-model-name", "m"]
+    return [*command, "--port", str(arguments.port), *arguments.serve_flags.split()]
+
+
+def _end(process: Popen[bytes]) -> None:
+    """In good order, or, if it is stuck, with its children and their last words."""
+    process.terminate()
+    for signum in (SIGABRT, SIGKILL):
+        try:
+            begin = time.monotonic()
+            process.wait(END_S)
+            print(f"SIGTERM to the server's end: {time.monotonic() - begin:.1f} s", flush=True)
+            return
+        except TimeoutExpired:
+            print(f"the server is stuck: {signum.name}", flush=True)
+            for member in [*psutil.Process(process.pid).children(recursive=True), process]:
+                member.send_signal(signum)
+    process.wait()
 
 
 def _healthy(base_url: str) -> bool:

@@ -51,6 +51,7 @@ WORKLOADS = {
     for workload in (
         Workload("warm", 24, (200, 200), (64, 64), seed=901),
         Workload("W1", 8, (128, 128), (256, 256), streams=1, seed=1),
+        Workload("W1s", 3, (128, 128), (256, 256), streams=1, seed=11),  # for models that take long
         Workload("W2", 256, (100, 1024), (100, 1024), temperature=0.6, seed=2),
         Workload("W2g", 256, (100, 1024), (100, 1024), seed=22),
         *(
@@ -58,6 +59,7 @@ WORKLOADS = {
             for rate in (4, 8, 16, 24, 32, 48)
         ),
         Workload("W4", 512, (1024, 1024), (256, 256), seed=4),
+        Workload("W4h", 256, (1024, 1024), (256, 256), seed=44),
         Workload("W6", 3, (32_000, 32_000), (16, 16), streams=1, seed=6),
     )
 }

@@ -49,6 +49,10 @@ class Case:
             raise SystemExit(f"a case is ROWSxCONTEXT or ROWSxCONTEXT+PROMPT, not {text}")
         return cls(int(match[1]), int(match[2]), int(match[3] or 0))
 
+    def __str__(self) -> str:
+        beside = f" and a prompt of {self.prompt}" if self.prompt else ""
+        return f"{self.num_rows} decodes at {self.context}{beside}"
+
 
 class Driver:
     """Runs an engine's loop by hand."""
@@ -118,7 +122,39 @@ def _kernels_of(profiler: profile, num_steps: int) -> tuple[list[tuple[str, floa
     return rows, busy / num_steps, whole / num_steps
 
 
-def _report(case: Case, driver: Driver, num_steps: int) -> str:
+@dataclass(frozen=True, slots=True)
+class StepProfile:
+    """Of a case's steps; times in microseconds."""
+
+    case: Case
+    step_us: float  # from the end of one step to the next one's, without a profiler
+    host_us: dict[str, float]  # by phase
+    kernels: list[tuple[str, float, float]]  # (name, calls a step, us a step), by time
+    busy_us: float
+    whole_us: float  # of a profiled step
+
+    def communication(self) -> tuple[float, float]:
+        """Calls and microseconds a step of the kernels that wait for other ranks."""
+        rows = [(calls, us) for name, calls, us in self.kernels if _COMMUNICATION.search(name)]
+        return sum(calls for calls, _ in rows), sum(us for _, us in rows)
+
+    def figures(self) -> dict[str, Any]:
+        calls, us = self.communication()
+        return {
+            "case": str(self.case),
+            "step_us": self.step_us,
+            "profiled_us": self.whole_us,
+            "idle_us": self.whole_us - self.busy_us,
+            "host_us": self.host_us,
+            "communication_calls": calls,
+            "communication_us": us,
+        }
+
+
+_COMMUNICATION = re.compile("nccl|all_reduce")
+
+
+def _measure(case: Case, driver: Driver, num_steps: int) -> StepProfile:
     driver.fill(case)
     driver.run(8, case.prompt)
     driver.run(num_steps, case.prompt)
@@ -130,16 +166,21 @@ def _report(case: Case, driver: Driver, num_steps: int) -> str:
     ends = [row["collected_at_ns"] + row["collect_ns"] for row in steps]
     step_us = statistics.median(after - before for before, after in itertools.pairwise(ends)) / 1e3
     host_us = {phase[:-3]: statistics.median(row[phase] for row in steps) / 1e3 for phase in _PHASES}
-    beside = f" and a prompt of {case.prompt}" if case.prompt else ""
+    return StepProfile(case, step_us, host_us, kernels, busy, whole)
+
+
+def _report(step: StepProfile) -> str:
     lines = [
-        f"\n## {case.num_rows} decodes at {case.context}{beside}",
-        f"step {step_us:,.0f} us; profiled: {whole:,.0f} us, {100 * (1 - busy / whole):.1f} % of it idle",
-        "host: " + ", ".join(f"{phase} {us:,.0f} us" for phase, us in host_us.items()),
-        "",
-        "| kernel | calls a step | us a step | us a call |",
-        "| --- | --- | --- | --- |",
+        f"\n## {step.case}",
+        f"step {step.step_us:,.0f} us; profiled: {step.whole_us:,.0f} us, "
+        f"{100 * (1 - step.busy_us / step.whole_us):.1f} % of it idle",
+        "host: " + ", ".join(f"{phase} {us:,.0f} us" for phase, us in step.host_us.items()),
     ]
-    for name, calls, us in kernels[:22]:
+    calls, us = step.communication()
+    if calls:
+        lines.append(f"with other ranks: {us:,.0f} us a step in {calls:.0f} kernels, waiting included")
+    lines += ["", "| kernel | calls a step | us a step | us a call |", "| --- | --- | --- | --- |"]
+    for name, calls, us in step.kernels[:22]:
         lines.append(f"| {name[:90].replace('|', '/')} | {calls:.1f} | {us:.1f} | {us / calls:.1f} |")
     return "\n".join(lines)
 
@@ -150,21 +191,35 @@ def main() -> None:
     parser.add_argument("--load-format", default="auto", help="dummy: random weights (default: auto)")
     parser.add_argument("--cases", default="64x1100,256x600", help="(default: 64x1100,256x600)")
     parser.add_argument("--steps", type=int, default=24, help="of each case (default: 24)")
+    parser.add_argument("--tensor-parallel-size", type=int, default=1, help="(default: 1)")
+    parser.add_argument("--all-reduce", default="auto", help="(default: auto)")
     parser.add_argument("--out", type=Path, help="file for the report")
+    parser.add_argument("--results", type=Path, help="append a line of JSON to this file for each case")
+    parser.add_argument("--label", default="octavo", help="names those lines (default: octavo)")
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         step_log = Path(folder) / "steps.jsonl"
         config = EngineConfig(
-            model=arguments.model, load_format=arguments.load_format, step_log=str(step_log), itl_target_ms=0
+            model=arguments.model,
+            load_format=arguments.load_format,
+            step_log=str(step_log),
+            itl_target_ms=0,
+            tensor_parallel_size=arguments.tensor_parallel_size,
+            all_reduce=arguments.all_reduce,
         )
         engine = build_engine(config, StartProgress())
         driver = Driver(engine, step_log)
-        reports = [_report(Case.parse(case), driver, arguments.steps) for case in arguments.cases.split(",")]
+        profiles = []
+        for case in arguments.cases.split(","):
+            profiles.append(_measure(Case.parse(case), driver, arguments.steps))
+            print(_report(profiles[-1]), flush=True)
+            if arguments.results:
+                line = json.dumps({"kind": "step", "label": arguments.label, **profiles[-1].figures()})
+                with arguments.results.open("a") as results:
+                    results.write(line + "\n")
         engine.shutdown()
-    text = "\n".join(reports)
-    print(text, flush=True)
     if arguments.out:
-        arguments.out.write_text(text + "\n")
+        arguments.out.write_text("\n".join(map(_report, profiles)) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,97 +1,145 @@
-"""Microseconds of one all-reduce inside a CUDA graph, NCCL beside one kernel over peer memory, by size.
+"""Right sums, and the time of an all-reduce in a CUDA graph: NCCL and one kernel over peer memory, by size.
 
-python -m benchmarks.tensor_parallel.all_reduce --ranks 2
+    python -m benchmarks.tensor_parallel.all_reduce --ranks 2
+
+Without GPUs it runs over gloo, to try out the script. NCCL comes first: the other's setting-up may fail.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
+from benchmarks.tensor_parallel.results import append
 from engine.parallel.world import Rendezvous, join, open_rendezvous
-from engine.runner.captured import CudaGraphCapture
+from engine.runner.captured import Capture, CudaGraphCapture, EagerCapture
 from model.one_shot import OneShotAllReduce
 from model.parallel import TensorParallel
 
 HIDDEN_SIZE = 4096
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192)
-CALLS, REPLAYS = 40, 10
+ROWS = {  # 8 KiB to 64 MiB; the fused kernels for small batches add up fp32
+    torch.bfloat16: (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
+    torch.float32: (1, 4, 16, 64, 256),
+}
+LOGITS = (16, 75968)  # a rank's part of 16 rows
+CALLS, REPLAYS = 40, 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=max(ROWS[torch.bfloat16]), help="at most so many")
+    parser.add_argument("--results", type=Path, help="file to append to")
     arguments = parser.parse_args()
-    rendezvous, store = open_rendezvous(arguments.ranks, "nccl")
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    devices = [torch.device(kind, rank if kind == "cuda" else 0) for rank in range(arguments.ranks)]
+    rendezvous, store = open_rendezvous(devices, "nccl")
     context = torch.multiprocessing.get_context("spawn")
-    others = [context.Process(target=measure, args=(rank, rendezvous)) for rank in range(1, arguments.ranks)]
+    others = [
+        context.Process(target=measure, args=(rank, devices[rank], rendezvous, arguments.rows), daemon=True)
+        for rank in range(1, arguments.ranks)
+    ]
     for process in others:
         process.start()
-    measure(0, rendezvous, store)
-    os._exit(0)  # NCCL's own end may wait for the other ranks'
+    measure(0, devices[0], rendezvous, arguments.rows, arguments.results, store)
 
 
-def measure(rank: int, rendezvous: Rendezvous, store: dist.Store | None = None) -> None:
-    device = torch.device("cuda", rank)
+def measure(
+    rank: int,
+    device: torch.device,
+    rendezvous: Rendezvous,
+    max_rows: int,
+    results: Path | None = None,
+    store: dist.Store | None = None,
+) -> None:
+    """One rank's part. Ends the process: NCCL's own end may wait for the other ranks'."""
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
     tp = join(rendezvous, rank, device, store)
-    group = dist.distributed_c10d._get_default_group()
-    largest = max(ROWS) * HIDDEN_SIZE * 4
-    try:
-        one_shot: OneShotAllReduce | None = OneShotAllReduce(group, device, largest)
-    except RuntimeError as error:
-        one_shot = None
-        print(f"FAILED one-shot: {error}", flush=True)
-    capture = CudaGraphCapture(device)
-    say = print if rank == 0 else lambda *_, **__: None
-    say("| rows of 4096 | type | KiB | NCCL us | one-shot us |", "\n| --- | --- | --- | --- | --- |", sep="")
-    for dtype in (torch.bfloat16, torch.float32):
-        for rows in ROWS:
-            x = torch.full((rows, HIDDEN_SIZE), rank + 1.0, dtype=dtype, device=device)
-            cells = [f"{time_of(lambda x=x: tp.all_reduce(x.clone()), x, tp, capture):.1f}"]
-            if one_shot is not None:
-                cells.append(f"{time_of(lambda x=x: one_shot(x), x, tp, capture):.1f}")
-            say(f"| {rows} | {dtype} | {x.nbytes / 1024:.0f} | " + " | ".join(cells) + " |", flush=True)
-    x = torch.ones(16, 75968, device=device)
-    say(f"all-gather of logits, 16 rows: {time_of(lambda: tp.all_gather(x), None, tp, capture):.1f} us")
+    is_gpu = device.type == "cuda"
+    bench = Bench(tp, device, CudaGraphCapture(device) if is_gpu else EagerCapture())
+    for row in bench.all_sizes("nccl" if is_gpu else "gloo", tp.all_reduce, max_rows):
+        bench.tell(results, row)
+    logits = torch.ones(LOGITS, device=device)
+    us, _ = bench.time(lambda: tp.all_gather(logits))
+    bench.tell(results, {"how": "all-gather", "dtype": "float32", "kib": logits.nbytes / 1024, "us": us})
+    if is_gpu:
+        group = dist.distributed_c10d._get_default_group()
+        one_shot = OneShotAllReduce(group, device, max_rows * HIDDEN_SIZE * 4)
+        for row in bench.all_sizes("one-shot", one_shot, max_rows):
+            bench.tell(results, row)
     tp.minimum(0)  # wait for the others
-    if rank:
-        os._exit(0)
+    os._exit(0)
 
 
-def time_of(
-    call: Callable[[], torch.Tensor], x: torch.Tensor | None, tp: TensorParallel, capture: CudaGraphCapture
-) -> float:
-    """Also checks the sum: rank r's tensor holds r + 1."""
-    if x is not None:
-        total = call()
-        expected = tp.size * (tp.size + 1) / 2
-        if not bool((total == expected).all()):
-            print(
-                f"FAILED wrong sum of {tuple(x.shape)} {x.dtype}: {total.flatten()[:4].tolist()}", flush=True
-            )
+@dataclass(frozen=True, slots=True)
+class Bench:
+    tp: TensorParallel
+    device: torch.device
+    capture: Capture
 
-    def calls() -> torch.Tensor:
-        for _ in range(CALLS - 1):
-            call()
-        return call()
+    def tell(self, results: Path | None, row: dict[str, object]) -> None:
+        if self.tp.rank == 0:
+            append(results, {"kind": "sum", **row})
 
-    with torch.inference_mode():
-        replay, _ = capture(calls)
-        replay()
-        torch.cuda.synchronize()
-        tp.minimum(0)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(REPLAYS):
+    def all_sizes(
+        self, how: str, all_reduce: Callable[[torch.Tensor], torch.Tensor], max_rows: int
+    ) -> Iterable[dict[str, object]]:
+        """`all_reduce` may work in place."""
+        for dtype, sizes in ROWS.items():
+            for num_rows in sizes:
+                if num_rows > max_rows:
+                    continue
+                parts = [self._part(rank, num_rows, dtype) for rank in range(self.tp.size)]
+                expected = torch.stack([part.float() for part in parts]).sum(0)
+                x = parts[self.tp.rank]
+                first = all_reduce(x.clone())
+                us, last = self.time(lambda x=x: all_reduce(x.clone()))
+                right = all(torch.allclose(y.float(), expected, 2e-2, 2e-2) for y in (first, last))
+                name = str(dtype).removeprefix("torch.")
+                yield {"how": how, "dtype": name, "kib": x.nbytes / 1024, "us": us, "right": right}
+
+    def _part(self, rank: int, num_rows: int, dtype: torch.dtype) -> torch.Tensor:
+        """What that rank adds: any rank can make it."""
+        generator = torch.Generator(self.device).manual_seed(1000 * num_rows + rank)
+        part = torch.randn(num_rows, HIDDEN_SIZE, generator=generator, device=self.device)
+        return part.to(dtype)
+
+    def time(self, call: Callable[[], torch.Tensor]) -> tuple[float, torch.Tensor]:
+        """Microseconds of a call, a copy of its input included, and the last result."""
+
+        def calls() -> torch.Tensor:
+            for _ in range(CALLS - 1):
+                call()
+            return call()
+
+        with torch.inference_mode():
+            replay, result = self.capture(calls)
             replay()
-        end.record()
-        end.synchronize()
-    return begin.elapsed_time(end) * 1000 / (CALLS * REPLAYS)
+            self._meet()
+            begin_s = time.perf_counter()
+            for _ in range(REPLAYS):
+                replay()
+            self._synchronize()
+            seconds = time.perf_counter() - begin_s
+        return 1e6 * seconds / (CALLS * REPLAYS), result
+
+    def _meet(self) -> None:
+        self._synchronize()
+        self.tp.minimum(0)
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
 if __name__ == "__main__":
