@@ -38,7 +38,7 @@ def main() -> int:
     if arguments.share:
         from benchmarks.kernels.small_batch.check import run_share
 
-        run_share(*arguments.share, arguments.rows)
+        run_share(*arguments.share, arguments.models, arguments.rows)
         return 0
     if arguments.steps:
         from benchmarks.kernels.small_batch.steps import StepBenchmark
@@ -48,7 +48,7 @@ def main() -> int:
         )
         return 0
     rows = ["--rows", *map(str, arguments.rows)]
-    failed = _check_all(arguments.processes, rows)
+    failed = _check_all(arguments.processes, ["--models", *arguments.models, *rows])
     for model in arguments.models:
         options = [
             "--steps",
@@ -63,9 +63,9 @@ def main() -> int:
     return int(failed)
 
 
-def _check_all(count: int, rows: list[str]) -> bool:
+def _check_all(count: int, which: list[str]) -> bool:
     begin = time.monotonic()
-    shares = [_start(["--share", str(index), str(count), *rows]) for index in range(count)]
+    shares = [_start(["--share", str(index), str(count), *which]) for index in range(count)]
     failed = False
     for share in shares:
         failed |= _show(share, timeout=max(1.0, begin + CHECK_TIMEOUT_S - time.monotonic()))

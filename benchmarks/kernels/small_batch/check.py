@@ -39,11 +39,11 @@ EPS = 1e-6
 EPILOGUES = {"qkv": Epilogue.STORE, "o": Epilogue.ADD, "gate_up": Epilogue.SILU_AND_MUL, "down": Epilogue.ADD}
 
 
-def run_share(index: int, count: int, batches: list[int]) -> None:
+def run_share(index: int, count: int, models: list[str], batches: list[int]) -> None:
     """Prints a FAIL line for each kernel that is wrong or does not run, and how many passed."""
     torch.manual_seed(1000 + index)
     passed = 0
-    for position, (name, check) in enumerate(all_checks(batches)):
+    for position, (name, check) in enumerate(all_checks(models, batches)):
         if position % count != index:
             continue
         try:
@@ -58,8 +58,9 @@ def run_share(index: int, count: int, batches: list[int]) -> None:
     print(f"checked: {passed} passed in share {index}", flush=True)
 
 
-def all_checks(batches: list[int]) -> Iterator[tuple[str, Check]]:
-    for model, config in MODELS.items():
+def all_checks(models: list[str], batches: list[int]) -> Iterator[tuple[str, Check]]:
+    for model in models:
+        config = MODELS[model]
         for kind, num_rows, tile in _products(model, config, batches):
             name = f"{model} {kind} rows {num_rows} {tile}"
             yield name, partial(product_error, config, kind, num_rows, tile)
