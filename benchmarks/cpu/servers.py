@@ -64,7 +64,7 @@ def llama_server(venv: Path) -> Iterator[RunningServer]:
 
 @contextmanager
 def _running(command: list[str], port: int, ready_path: str) -> Iterator[RunningServer]:
-    """Raises RuntimeError, with the end of its output, if the server does not come up."""
+    """Raises RuntimeError if the server does not come up. With any error the end of its output is shown."""
     base_url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryFile() as output:
         begin = time.monotonic()
@@ -72,12 +72,14 @@ def _running(command: list[str], port: int, ready_path: str) -> Iterator[Running
         try:
             while not _answers(base_url + ready_path):
                 if process.poll() is not None or time.monotonic() - begin > READY_TIMEOUT_S:
-                    output.seek(0)
-                    tail = output.read()[-2000:].decode(errors="replace")
-                    raise RuntimeError(f"{' '.join(command[:4])} did not start:\n{tail}")
+                    raise RuntimeError(f"{' '.join(command[:4])} did not start")
                 time.sleep(POLL_S)
             ready_s = time.monotonic() - begin
             yield RunningServer(base_url, _model_name(base_url), process.pid, ready_s)
+        except Exception:
+            output.seek(0)
+            print(output.read()[-4000:].decode(errors="replace"), file=sys.stderr)
+            raise
         finally:
             process.terminate()
             try:

@@ -1,0 +1,1 @@
+"""A long random load on a small pool: greedy answers equal those alone, and nothing is lost."""
