@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from engine.config import ConfigError, EngineConfig, SchedulerConfig
+from engine.device_defaults import DEVICE_DEFAULTS
 from kernels.attention.interface import AttentionShape, kv_bytes_per_block
 from model.config import ModelConfig
 from model.rotary import num_positions
-
-
-@dataclass(frozen=True, slots=True)
-class _DeviceDefaults:
-    block_size: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    pipeline_depth: int
-    itl_target_ms: float
-
-
-# On a CPU launching a step computes it: a second one in flight would only hold back the first one's tokens.
-_DEFAULTS = {
-    "cpu": _DeviceDefaults(
-        block_size=16, max_num_seqs=64, max_num_batched_tokens=512, pipeline_depth=1, itl_target_ms=250.0
-    ),
-    "cuda": _DeviceDefaults(
-        block_size=128, max_num_seqs=512, max_num_batched_tokens=8192, pipeline_depth=2, itl_target_ms=28.0
-    ),
-}
 
 
 def resolve_device(config: EngineConfig) -> torch.device:
@@ -42,7 +23,7 @@ def resolve_device(config: EngineConfig) -> torch.device:
 
 def resolve_defaults(config: EngineConfig, device: torch.device) -> EngineConfig:
     """`config` with every limit that depends on the device alone filled in."""
-    defaults = _DEFAULTS[device.type]
+    defaults = DEVICE_DEFAULTS[device.type]
     max_num_seqs = config.max_num_seqs or defaults.max_num_seqs
     return replace(
         config,

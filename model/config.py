@@ -50,5 +50,6 @@ class ModelConfig:
     qk_norm: bool = False  # Qwen3: RMSNorm over each head of q and k
     sliding_window: int | None = None
     dtype: str = "bfloat16"  # as the checkpoint says
+    initializer_range: float = 0.02  # standard deviation of weights that nobody has trained
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()  # config.json and generation_config.json together

@@ -9,8 +9,6 @@ from model.config import ModelConfig, ModelError, RopeScaling
 from model.fields import Fields
 from model.registry import ARCHITECTURES, get_architecture
 from model.source import ModelSource
-from model.weights.gguf_config import config_from_gguf
-from model.weights.gguf_file import GgufFile
 
 # What transformers takes where a config of that architecture leaves the field out.
 DEFAULT_HEAD_DIM = {"Qwen3ForCausalLM": 128}
@@ -18,8 +16,14 @@ DEFAULT_SLIDING_WINDOW = 4096
 
 
 def read_model_config(source: ModelSource) -> ModelConfig:
-    """Raises ModelError, which names the file and the field, for a model that cannot be served."""
+    """Raises ModelError, which names the file and the field, for a model that cannot be served.
+
+    A folder's is read without torch, which GGUF files need.
+    """
     if source.kind == "gguf":
+        from model.weights.gguf_config import config_from_gguf
+        from model.weights.gguf_file import GgufFile
+
         return config_from_gguf(GgufFile(source.path))
     return config_from_folder(source.path)
 
@@ -54,6 +58,7 @@ def config_from_folder(folder: Path) -> ModelConfig:
         qk_norm=known.qk_norm,
         sliding_window=_sliding_window(fields, architecture),
         dtype=str(fields.get("dtype", fields.get("torch_dtype", "bfloat16"))),
+        initializer_range=fields.number("initializer_range", 0.02),
         bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
         eos_token_ids=_eos_token_ids(fields, folder),
     )

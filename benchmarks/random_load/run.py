@@ -29,6 +29,7 @@ QUIET_SHARE = 0.005  # of arrivals wait until nothing is left to do
 MAX_IN_FLIGHT = 400
 IDLE_PATIENCE_S = 30.0
 MAX_PROBLEMS = 20
+CONTROL_TOKENS = 16
 
 Outcome = tuple[RandomRequest, Answer]
 
@@ -60,6 +61,7 @@ async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, 
     judged = Judgement(client, prompts, references, options.near_tie)
     problems += await judged.of(outcomes)
     again = await ask_alone(client, prompts, options.limits.max_output)
+    controls = await judged.controls(rng)
     judged.count["alone_again_equal"] = sum(
         a.token_ids == b.token_ids for a, b in zip(references, again, strict=True)
     )
@@ -70,6 +72,7 @@ async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, 
         **counts,
         "prompts": len(prompts),
         **judged.figures(),
+        **controls,
         "problems": problems[:MAX_PROBLEMS],
     }
 
@@ -153,6 +156,18 @@ class Judgement:
                 text = f"prompt {known} ({len(prompt)} tokens): a token is {gap:.3g} behind the best"
                 wrong.append(f"{text}, in {same} answers")
         return wrong
+
+    async def controls(self, rng: random.Random) -> dict[str, int]:
+        """How many wrong answers this would notice: those of prompts in which some tokens are others."""
+        tried = noticed = 0
+        for prompt, reference in zip(self._prompts, self._references, strict=True):
+            if len(prompt) >= 2 * CONTROL_TOKENS:
+                at = rng.randrange(len(prompt) - CONTROL_TOKENS)
+                other = rng.sample(prompt, CONTROL_TOKENS)
+                changed = prompt[:at] + other + prompt[at + CONTROL_TOKENS :]
+                gap = await largest_gap(self._client, changed, reference.token_ids)
+                tried, noticed = tried + 1, noticed + (gap >= self._near_tie)
+        return {"controls": tried, "controls_noticed": noticed}
 
     def figures(self) -> dict[str, Any]:
         names = ("equal", "near_tie", "wrong", "read_back", "alone_again_equal")

@@ -19,7 +19,8 @@ CONFIG = {
     "max_position_embeddings": 8192,
     "rms_norm_eps": 1e-6,
     "rope_theta": 1e6,
-    "tie_word_embeddings": True,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.2,  # with the usual 0.02 so narrow a model hardly looks at its context
     "eos_token_id": 0,
     "torch_dtype": "float32",
 }

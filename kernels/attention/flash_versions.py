@@ -6,17 +6,16 @@ They need finite numbers in the whole of a sequence's last page, so the pool sta
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
 import torch
 
+from kernels.attention.flash_compile import cache_compiled_kernels, wait_until_compiled
 from kernels.attention.interface import AttentionShape
 
 
@@ -90,7 +89,7 @@ class Flash4:
     name = "flash-attn 4"
 
     def __init__(self) -> None:
-        _cache_compiled_kernels()
+        cache_compiled_kernels()
         self._interface = import_module("flash_attn.cute.interface")
 
     @staticmethod
@@ -118,17 +117,6 @@ class Flash4:
 _MIN_QUERY_BOUND = 256
 
 
-def _cache_compiled_kernels() -> None:
-    """Have flash-attn 4 keep what it compiles; it reads these once, when it is imported."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo" / "flash-attn-4"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
-    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(folder))
-
-
 _recording = Lock()  # at most one `_RecordingCache` stands in
 
 
@@ -152,6 +140,7 @@ class _RepeatedCall:
         if self._kernel is not None and layout == self._layout:
             self._kernel(q, keys, values, out, *self._more_arguments)
             return
+        wait_until_compiled()
         with _recording:
             cache = _RecordingCache(self._function.compile_cache)
             self._function.compile_cache = cache

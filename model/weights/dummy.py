@@ -10,18 +10,17 @@ from model.config import ModelConfig
 from model.decoder import Decoder
 from model.weights.checkpoint import LOADING_PHASE, Progress
 
-STANDARD_DEVIATION = 0.02  # what these models are initialised with; keeps logits of order 1
-
 
 def fill_with_dummy_weights(decoder: Decoder, seed: int, progress: Progress | None = None) -> None:
-    """Fill every parameter: norms with 1, all else uniformly about 0, made on the decoder's own device.
+    """Fill every parameter: norms with 1, all else uniformly about 0 with the deviation that the model's
+    configuration names, made on the decoder's own device.
 
     A seed gives the same model on one kind of device, however many ranks share it: each rank draws whole
     tensors in the same order and keeps its slice.
     """
     place = next(decoder.parameters())
     generator = torch.Generator(place.device).manual_seed(seed)
-    bound = STANDARD_DEVIATION * math.sqrt(3)  # of a uniform distribution with that deviation
+    bound = decoder.config.initializer_range * math.sqrt(3)  # of a uniform distribution
     names = sorted(decoder.checkpoint_names())
     for done, name in enumerate(names, 1):
         tensor = torch.empty(tensor_shape(name, decoder.config), dtype=place.dtype, device=place.device)

@@ -1,0 +1,192 @@
+"""Compiles flash-attn 4's kernels in processes beside the start-up, which has torch and weights to load.
+
+Its compiler is Python and holds the interpreter for seconds a kernel, so threads would not do. It needs no
+GPU: fake tensors stand for real ones. What it makes lies in flash-attn's own cache on disk, by a key that
+follows from the call alone, where the serving process finds it. If anything fails here, that process compiles
+at first use.
+
+    python -m kernels.attention.flash_compile KERNEL_AS_JSON FILE_TO_TOUCH
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_PACKAGES = ("flash-attn-4", "nvidia-cutlass-dsl", "apache-tvm-ffi")
+_PATIENCE_S = 120.0
+_ROOT = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class FlashKernel:
+    """What a kernel for prompt chunks is compiled for."""
+
+    num_seqs: int  # in a batch; flash-attn 4 looks for a tile's sequence in another way above 256
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    sliding_window: int | None
+    dtype: str  # as torch names it
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    architecture: str  # "sm_90"
+    num_sms: int
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo" / "flash-attn-4"
+
+
+def cache_compiled_kernels() -> bool:
+    """Have flash-attn 4 keep what it compiles; it reads these once, when it is imported.
+
+    False if there is no place for it.
+    """
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(cache_folder()))
+    return True
+
+
+_processes: list[subprocess.Popen[bytes]] = []
+
+
+def start_compiling(kernels: Sequence[FlashKernel]) -> int:
+    """Start a process for each kernel that was not compiled before; tells how many. Imports no torch.
+
+    None where flash-attn 4 or a Hopper GPU is missing: no other has been tried.
+    """
+    try:
+        versions = [version(package) for package in _PACKAGES]
+    except PackageNotFoundError:
+        return 0
+    gpu = _find_gpu()
+    if gpu is None or not gpu.architecture.startswith("sm_9") or not cache_compiled_kernels():
+        return 0
+    environment = os.environ | {
+        "FLASH_ATTENTION_ARCH": gpu.architecture,
+        "CUTE_DSL_ARCH": f"{gpu.architecture}a",
+        "FLASH_ATTENTION_NUM_SMS": str(gpu.num_sms),
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")])),
+    }
+    for kernel in kernels:
+        marker = _marker(kernel, gpu, versions)
+        if not marker.exists():
+            _processes.append(_start(_command(kernel, marker), environment))
+    if _processes:
+        logger.info("compiling %d kernels of flash-attn 4 in the background", len(_processes))
+        atexit.register(_stop)
+    return len(_processes)
+
+
+def wait_until_compiled() -> None:
+    """Until all processes have ended, whatever came of them."""
+    for process in _processes:
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _stop() -> None:
+    for process in _processes:
+        process.kill()
+        process.wait()
+
+
+def _marker(kernel: FlashKernel, gpu: _Gpu, versions: Sequence[str]) -> Path:
+    """A file that is there once this kernel has been compiled by these versions."""
+    parts = [asdict(kernel), asdict(gpu), versions, sys.version_info[:2]]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return cache_folder() / f"{digest[:32]}.compiled"
+
+
+def _command(kernel: FlashKernel, marker: Path) -> list[str]:
+    return [sys.executable, "-m", "kernels.attention.flash_compile", json.dumps(asdict(kernel)), str(marker)]
+
+
+def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, env=environment)
+
+
+def _find_gpu() -> _Gpu | None:
+    """The first visible one, as the driver tells; None without a driver or a GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    device = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+        return None
+    values = []
+    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR and CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    for attribute in (75, 76, 16):
+        value = ctypes.c_int()
+        if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device):
+            return None
+        values.append(value.value)
+    return _Gpu(f"sm_{values[0]}{values[1]}", values[2])
+
+
+def compile_kernel(kernel: FlashKernel) -> None:
+    """By a call that launches nothing, as its tensors are fake."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from kernels.attention.flash_versions import Flash4, PagedQueries
+    from kernels.attention.interface import AttentionShape
+
+    flash = Flash4()
+    device, dtype = torch.device("cuda", 0), getattr(torch, kernel.dtype)
+    shape = AttentionShape(
+        num_layers=1,
+        num_heads=kernel.num_heads,
+        num_kv_heads=kernel.num_kv_heads,
+        head_dim=kernel.head_dim,
+        scale=kernel.head_dim**-0.5,
+        block_size=kernel.block_size,
+        dtype=dtype,
+        device=device,
+        sliding_window=kernel.sliding_window,
+    )
+    num_seqs = kernel.num_seqs
+    with FakeTensorMode():
+        queries = PagedQueries(
+            block_tables=torch.empty(num_seqs, 2, dtype=torch.int32, device=device),
+            context_lens=torch.empty(num_seqs, dtype=torch.int32, device=device),
+            query_starts=torch.empty(num_seqs + 1, dtype=torch.int32, device=device),
+            max_query_len=1,
+            max_context=2 * kernel.block_size,
+        )
+        q = torch.empty(num_seqs, kernel.num_heads, kernel.head_dim, dtype=dtype, device=device)
+        keys = torch.empty(
+            2, kernel.block_size, kernel.num_kv_heads, kernel.head_dim, dtype=dtype, device=device
+        )
+        flash.prepare(queries, shape)(q, keys, torch.empty_like(keys), torch.empty_like(q))
+
+
+if __name__ == "__main__":
+    compile_kernel(FlashKernel(**json.loads(sys.argv[1])))
+    Path(sys.argv[2]).touch()
