@@ -35,17 +35,17 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> list[FlashKernel]:
     return started
 
 
-def compile_for(folder: Path, dtype: str = "bfloat16", **flags: Any) -> None:
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "torch_dtype": dtype}))
+def compile_for(folder: Path, model_dtype: str = "bfloat16", **flags: Any) -> None:
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "torch_dtype": model_dtype}))
     source = resolve_model(str(folder), with_weights=False)
     flash_ahead.compile_flash_ahead(EngineConfig(model=str(folder), **flags), source)
 
 
 def test_the_kernels_follow_from_the_model_and_the_flags(tmp_path: Path, wanted: list[FlashKernel]) -> None:
-    compile_for(tmp_path, dtype="float32")
+    compile_for(tmp_path, model_dtype="float32")
     assert wanted == [FlashKernel(n, 4, 2, 64, 128, None, "bfloat16") for n in (1, 512)]
     wanted.clear()
-    compile_for(tmp_path, dtype="float16", max_num_seqs=256, block_size=16)
+    compile_for(tmp_path, model_dtype="float16", max_num_seqs=256, block_size=16)
     assert wanted == [FlashKernel(1, 4, 2, 64, 16, None, "float16")]
 
 
