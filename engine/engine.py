@@ -128,6 +128,7 @@ class Engine:
             kv_usage=blocks.num_used / blocks.num_blocks,
             num_blocks=blocks.num_blocks,
             num_blocks_used=blocks.num_used,
+            num_deferred=self._scheduler.num_deferred,
         )
 
     def block_states(self) -> np.ndarray:

@@ -46,6 +46,7 @@ class EngineStats:
     kv_usage: float  # 0..1, blocks in use by sequences; blocks that are only cached count as free
     num_blocks: int
     num_blocks_used: int
+    num_deferred: int = 0  # of those waiting: for a sequence of their own request that computes the prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,11 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def num_deferred(self) -> int:
+        """Of those waiting, the siblings that could not be admitted even if there were room."""
+        return sum(sequence.waits_for_leader for sequence in self._waiting)
+
+    @property
     def num_running(self) -> int:
         return len(self._running)
 

@@ -16,13 +16,9 @@ def answer_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any
     is_chat = generation.kind == "chat"
     make_choice = _chat_choice if is_chat else _completion_choice
     response: dict[str, Any] = {
-        "id": generation.response_id,
-        "object": "chat.completion" if is_chat else "text_completion",
-        "created": generation.created,
-        "model": generation.model,
+        **generation.head("chat.completion" if is_chat else "text_completion"),
         "choices": [make_choice(generation, choice, tokenizer) for choice in generation.choices],
-        "usage": generation.usage(),
-        "system_fingerprint": None,
+        **generation.summary(),
     }
     if is_chat and generation.return_token_ids:
         response["prompt_token_ids"] = generation.prompts[0].token_ids

@@ -35,11 +35,12 @@ class Choice:
         *,
         keep_tokens: bool,
     ) -> None:
+        """`eos_token_ids` are those that may end it."""
         self.index = index
         self.sequence_id = sequence_id
         self.params = params
         self.text = text
-        self.eos_token_ids = frozenset() if params.ignore_eos else eos_token_ids
+        self.eos_token_ids = eos_token_ids
         self.keep_tokens = keep_tokens
         self.finish_reason: str | None = None  # as the API spells it
         self.num_reasoning_tokens = 0

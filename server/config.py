@@ -68,6 +68,9 @@ class ServerConfig:
     strict_params: bool = flag(False, "refuse request fields that nobody knows; else they are ignored", "api")
     max_n: int = flag(128, "largest n of a request", "api")
     max_logprobs: int = flag(20, "largest logprobs of a request", "api")
+    enable_per_request_metrics: bool = flag(
+        False, "tell in each answer to one prompt, with n of 1, how long it took, as `metrics`", "api"
+    )
 
     metrics_prefix: str = flag(
         "octavo", "first part of the metrics' names; vllm suits its dashboards", "record"

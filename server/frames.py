@@ -40,12 +40,7 @@ class ChunkFormat:
         self.generation = generation
         self.tokenizer = tokenizer
         self.is_chat = generation.kind == "chat"
-        self.head = {
-            "id": generation.response_id,
-            "object": "chat.completion.chunk" if self.is_chat else "text_completion",
-            "created": generation.created,
-            "model": generation.model,
-        }
+        self.head = generation.head("chat.completion.chunk" if self.is_chat else "text_completion")
         opening = b"data: " + orjson.dumps(self.head)[:-1] + b',"choices":[{"index":%d,'
         self._before_text = [
             opening % choice.index + (b'"delta":{"content":' if self.is_chat else b'"text":')
@@ -87,7 +82,7 @@ class ChunkFormat:
     def closing(self) -> bytes:
         if not self.generation.include_usage:
             return DONE
-        return event({**self.head, "choices": [], "usage": self.generation.usage()}) + DONE
+        return event({**self.head, "choices": [], **self.generation.summary()}) + DONE
 
     def failure(self, error: APIError) -> bytes:
         return event(error.body()) + DONE

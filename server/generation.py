@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from engine.request import Request, TokenLogprobs
 from server.choice import Choice
+from server.request_timing import timing_object
 from server.structured_output import WantedGrammar
 
 
@@ -38,6 +39,7 @@ class Generation:
     response_id: str
     created: int  # Unix seconds
     model: str
+    system_fingerprint: str
     prompts: list[Prompt]
     choices: list[Choice]
     logprobs: bool = False
@@ -50,9 +52,25 @@ class Generation:
     is_parsed: bool = False  # the choices are `ParsedChoice`s
     reasoning_fields: tuple[str, ...] = ()  # under which reasoning is sent; none without a reasoning parser
     grammar: WantedGrammar | None = None  # what the answer has to match, still to be compiled
+    service_tier: str | None = None  # the one that is answered to those that ask for any
+    tells_timing: bool = False
 
     def prompt_of(self, choice: Choice) -> Prompt:
         return self.prompts[choice.index // self.prompts[0].request.n]
+
+    def head(self, object_name: str) -> dict[str, Any]:
+        """What an answer and each of its chunks begin with."""
+        fields = {
+            "id": self.response_id, "object": object_name, "created": self.created, "model": self.model
+        }  # fmt: skip
+        return fields if self.service_tier is None else {**fields, "service_tier": self.service_tier}
+
+    def summary(self) -> dict[str, Any]:
+        """What is told of the whole answer once all choices have ended."""
+        fields: dict[str, Any] = {"usage": self.usage(), "system_fingerprint": self.system_fingerprint}
+        if self.tells_timing and len(self.choices) == 1:
+            fields["metrics"] = timing_object(self.prompts[0].request.record, self.choices[0].num_tokens)
+        return fields
 
     def usage(self) -> dict[str, Any]:
         """Prompts count once, however large n is; every generated token counts."""

@@ -19,7 +19,7 @@ from server.errors import APIError, invalid
 from server.generation import Generation, Prompt
 from server.message_reading import MessageReading
 from server.parsed_choice import ParsedChoice
-from server.protocol.common import GenerationBody
+from server.protocol.common import ALL_THAT_FIT, GenerationBody
 from server.state import ServerState
 from server.structured_output import WantedGrammar
 
@@ -60,12 +60,16 @@ class GenerationBuilder:
 
     def add(
         self,
-        token_ids: Sequence[int],
+        token_ids: list[int],
         logprobs: int | None,
         *,
         echoed: str | list[int] | None,
     ) -> None:
         """`echoed` is the prompt as the client sent it, if it is to be returned."""
+        kept_ids = self._truncated(token_ids)
+        if echoed is not None and len(kept_ids) < len(token_ids):
+            echoed = kept_ids
+        token_ids = kept_ids
         wanted = (self.body.prompt_logprobs, logprobs if echoed is not None else None)
         prompt_logprobs = max((count for count in wanted if count is not None), default=None)
         params = self._params(len(token_ids), logprobs, prompt_logprobs)
@@ -86,6 +90,7 @@ class GenerationBuilder:
             response_id=self.response_id,
             created=int(time.time()),
             model=model,
+            system_fingerprint=self.state.system_fingerprint,
             prompts=self.prompts,
             choices=self._choices(keep_tokens=logprobs or return_token_ids),
             logprobs=logprobs,
@@ -98,10 +103,14 @@ class GenerationBuilder:
             is_parsed=self.reading is not None,
             reasoning_fields=self.state.config.reasoning_fields if kind == "chat" else (),
             grammar=self.grammar,
+            service_tier=None if self.body.service_tier is None else "default",
+            tells_timing=self.state.config.enable_per_request_metrics,
         )
 
     def _choices(self, *, keep_tokens: bool) -> list[Choice]:
         tokenizer, eos_token_ids = self.state.text.tokenizer, self.state.engine.eos_token_ids
+        if self.body.ignore_eos and self.grammar is None:  # a complete answer ends all the same
+            eos_token_ids = frozenset()
         choices: list[Choice] = []
         for prompt in self.prompts:
             params, prompt_ids = prompt.request.params, prompt.token_ids
@@ -113,6 +122,16 @@ class GenerationBuilder:
                 else:
                     choices.append(ParsedChoice(*basics, self.reading, keep_tokens=keep_tokens))
         return choices
+
+    def _truncated(self, token_ids: list[int]) -> list[int]:
+        """The prompt, cut if the client asked for that."""
+        num_kept = self.body.truncate_prompt_tokens
+        if num_kept is None:
+            return token_ids
+        if num_kept == ALL_THAT_FIT:
+            reserved = 1 if self.limits.wanted is None else self.limits.wanted
+            num_kept = max(1, self.state.engine.max_model_len - reserved)
+        return token_ids[:num_kept] if self.body.truncation_side == "right" else token_ids[-num_kept:]
 
     def _params(
         self, num_prompt_tokens: int, logprobs: int | None, prompt_logprobs: int | None

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.handle import EngineHandle
+from engine.handle import EngineHandle, EngineStats
 from engine.record.histogram import Histogram
 
 
@@ -52,6 +52,18 @@ class EngineCollector(Collector):
             gauge = GaugeMetricFamily(self._full_name(name), help_text, labels=["model_name"])
             gauge.add_metric([self._model_name], float(value))
             yield gauge
+        yield self._waiting_by_reason(stats)
+
+    def _waiting_by_reason(self, stats: EngineStats) -> Metric:
+        gauge = GaugeMetricFamily(
+            self._full_name("num_requests_waiting_by_reason"),
+            "Sequences that wait: for room (capacity) or for their prompt's blocks (deferred)",
+            labels=["model_name", "reason"],
+        )
+        num_deferred = min(stats.num_deferred, stats.num_waiting)  # the two were not read at once
+        gauge.add_metric([self._model_name, "capacity"], stats.num_waiting - num_deferred)
+        gauge.add_metric([self._model_name, "deferred"], num_deferred)
+        return gauge
 
     def _counters(self) -> Iterator[Metric]:
         counters = self._engine.counters

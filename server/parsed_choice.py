@@ -15,7 +15,8 @@ TOOL_CALLS = "tool_calls"
 class ParsedChoice(Choice):
     """Its text is taken out by `take_events`; `take_text` has none.
 
-    An answer that calls tools has the finish reason `tool_calls`, unless a call was cut or named beforehand.
+    An answer that calls tools has the finish reason `tool_calls`, unless the call was named beforehand or the
+    answer was cut: within a call, or by its length, even after a whole call (another might have followed).
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class ParsedChoice(Choice):
             self.num_reasoning_tokens += 1
         if self.finish_reason is not None:
             self._events += parser.finish()
-            if self._tells_calls and parser.num_calls and not parser.is_cut:
+            may_tell = self._tells_calls and self.finish_reason != FinishReason.LENGTH
+            if may_tell and parser.num_calls and not parser.is_cut:
                 self.finish_reason = TOOL_CALLS
 
     def take_events(self) -> list[Event]:

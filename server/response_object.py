@@ -63,6 +63,7 @@ class ResponseObject:
             "store": False,  # whatever was asked for
             "truncation": "disabled",
             "metadata": body.metadata or {},
+            "service_tier": self.generation.service_tier or "default",
         }
 
     def _usage(self) -> dict[str, Any]:

@@ -39,10 +39,11 @@ class ResponseOutput:
                 self._end("incomplete")
 
     def close(self, *, is_cut: bool) -> None:
-        """`is_cut`: what is open reached the limit of tokens."""
+        """`is_cut`: the answer reached its limit, and so did what is open; a call's `CallCut` tells that."""
         if not self.items and self._open is None:
             self._begin(MessageItem())
-        self._end("incomplete" if is_cut else "completed")
+        is_whole = not is_cut or isinstance(self._open, CallItem)
+        self._end("completed" if is_whole else "incomplete")
 
     def _item(self, kind: type[MessageItem] | type[ReasoningItem]) -> OutputItem:
         """The open item if it is of this kind, else a new one."""

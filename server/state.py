@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from engine.handle import EngineHandle
+from engine.version import __version__
 from model.grammar.compiler import GrammarCompiler
 from server.config import ServerConfig
 from server.delivery import Delivery
@@ -67,6 +69,15 @@ class ServerState:
         return (
             (model,) if model and not PurePath(model).is_absolute() else (PurePath(model or "default").name,)
         )
+
+    @cached_property
+    def system_fingerprint(self) -> str:
+        """Changes with what may change the tokens that a seed draws."""
+        config = self.engine.engine_config
+        names = ("model", "revision", "dtype", "weight_dtype", "attention_backend", "tensor_parallel_size")
+        setting = [repr(self.engine.model_config), *(str(getattr(config, name)) for name in names)]
+        digest = hashlib.blake2b("\n".join(setting).encode(), digest_size=4)
+        return f"octavo-{__version__}-{digest.hexdigest()}"
 
     @cached_property
     def max_prompt_bytes(self) -> int:

@@ -29,6 +29,16 @@ class Usage(BaseModel):
     prompt_tokens_details: PromptTokensDetails
 
 
+class RequestMetrics(BaseModel):
+    """With --enable-per-request-metrics, for one prompt and n of 1."""
+
+    time_to_first_token_ms: float | None
+    queue_time_ms: float | None
+    generation_time_ms: float | None
+    mean_itl_ms: float | None
+    tokens_per_second: float | None
+
+
 class CompletionLogprobs(BaseModel):
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -63,7 +73,9 @@ class CompletionAnswer(BaseModel):
     model: str
     choices: list[CompletionChoice]
     usage: Usage
-    system_fingerprint: str | None
+    system_fingerprint: str
+    service_tier: Literal["default"] | None = None
+    metrics: RequestMetrics | None = None
 
 
 class TopLogprob(BaseModel):
@@ -116,7 +128,9 @@ class ChatAnswer(BaseModel):
     model: str
     choices: list[ChatChoice]
     usage: Usage
-    system_fingerprint: str | None
+    system_fingerprint: str
+    service_tier: Literal["default"] | None = None
+    metrics: RequestMetrics | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: PromptLogprobs | None = None
 
@@ -173,6 +187,7 @@ class HealthAnswer(BaseModel):
 class VersionAnswer(BaseModel):
     version: str
     model: str
+    git: str | None
 
 
 class LoadAnswer(BaseModel):

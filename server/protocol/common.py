@@ -13,6 +13,7 @@ from server.errors import invalid
 MAX_STOP_STRINGS = 64
 MAX_LOGIT_BIAS = 100.0
 UNSET_SEED = -1
+ALL_THAT_FIT = -1  # of `truncate_prompt_tokens`
 
 
 class RequestBody(BaseModel):
@@ -62,8 +63,11 @@ class GenerationBody(RequestBody):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
     cache_salt: str | None = None
     priority: int | None = None
+    service_tier: Any = None
     request_id: str | None = Field(default=None, validation_alias=AliasChoices("request_id", "rid"))
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
@@ -89,6 +93,11 @@ class GenerationBody(RequestBody):
             raise invalid("stop", f"stop may hold at most {MAX_STOP_STRINGS} strings")
         if self.prompt_logprobs is not None and self.stream:
             raise invalid("prompt_logprobs", "prompt_logprobs is not allowed with stream: true")
+        kept = self.truncate_prompt_tokens
+        if kept is not None and kept < 1 and kept != ALL_THAT_FIT:
+            raise invalid("truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or at least 1")
+        if self.truncation_side not in (None, "left", "right"):
+            raise invalid("truncation_side", "truncation_side must be left or right")
         if self.cache_salt == "":
             raise invalid("cache_salt", "cache_salt must not be empty")
 

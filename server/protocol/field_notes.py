@@ -257,6 +257,18 @@ NOTES = {
     "guided_regex": FieldNote("`structured_outputs.regex` by its old name", differs="vLLM: ignored."),
     "guided_choice": FieldNote("`structured_outputs.choice` by its old name", differs="vLLM: ignored."),
     "guided_grammar": FieldNote("`structured_outputs.grammar` by its old name", differs="vLLM: ignored."),
+    "truncate_prompt_tokens": FieldNote(
+        "Keep at most so many tokens of the prompt; -1 keeps what leaves room for the answer",
+        "prompts are never cut",
+        {"minimum": -1},
+        _NOT_IN_OPENAI,
+    ),
+    "truncation_side": FieldNote(
+        "Where the tokens beyond that are taken away",
+        "`left`",
+        {"enum": ["left", "right", None]},
+        _NOT_IN_OPENAI,
+    ),
     # Who asks
     "cache_salt": FieldNote(
         "Keeps cached prefixes apart from those of other salts",
@@ -271,6 +283,9 @@ NOTES = {
     "request_id": FieldNote(
         "A label, answered in `x-request-id` unless that header was sent. `rid` is taken too.",
         differs="vLLM, SGLang: the engine's key for the request.",
+    ),
+    "service_tier": FieldNote(
+        "Whatever it is, the answer says `default`", differs="OpenAI: other prices and speeds. vLLM: ignored."
     ),
     "AbortRequest.request_id": FieldNote("The id of the answer that is to end"),
     "abort_all": FieldNote("End all of them", "false"),

@@ -16,7 +16,6 @@ HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "use_beam_search": (None, False),
     "prompt_embeds": _ABSENT,
-    "truncate_prompt_tokens": _ABSENT,
     "allowed_token_ids": _ABSENT,
     "bad_words": (None, []),
     "spaces_between_special_tokens": (None, True),
@@ -41,7 +40,7 @@ HINTS = {"functions": "use tools", "function_call": "use tool_choice"}
 """What took the place of a field."""
 
 IGNORED = frozenset(
-    {"user", "safety_identifier", "metadata", "store", "service_tier", "verbosity", "prediction"}
+    {"user", "safety_identifier", "metadata", "store", "verbosity", "prediction"}
     | {"prompt_cache_key", "prompt_cache_retention", "moderation", "max_tool_calls"}
     | {"kv_transfer_params", "vllm_xargs", "lora", "length_penalty", "repetition_detection"}
     | {"thinking_token_budget"}

@@ -21,6 +21,7 @@ ENGINE_REPLY_S = 30.0
 
 def add_admin_routes(app: FastAPI, state: ServerState) -> None:
     @app.post("/reset_prefix_cache", tags=["operations"], responses=answers(ForgottenAnswer, 503))
+    @app.post("/flush_cache", include_in_schema=False)
     async def reset_prefix_cache() -> Response:
         """Forget every cached prefix, so that the next measurement starts cold. Running requests go on."""
         forgotten = asyncio.wrap_future(state.engine.forget_prefixes())

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from engine.version import __version__
 from server.openapi import answers
 from server.protocol.answers import HealthAnswer, LoadAnswer, VersionAnswer
+from server.revision import source_revision
 from server.routes.generate import json_response
 from server.state import ServerState
 
@@ -39,9 +40,11 @@ def add_version_route(app: FastAPI, state: ServerState) -> Callable[..., Any]:
     """Returns the endpoint, for the list of those that may need no key."""
 
     @app.get("/version", tags=["operations"], responses=answers(VersionAnswer))
-    async def get_version() -> Response:
-        """The server's version and the model that it serves."""
-        return json_response({"version": __version__, "model": state.model_names[0]})
+    def get_version() -> Response:  # in a thread: the first time, it asks git
+        """The server's version, the model that it serves, and the git revision if there is one."""
+        return json_response(
+            {"version": __version__, "model": state.model_names[0], "git": source_revision()}
+        )
 
     return get_version
 

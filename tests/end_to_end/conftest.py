@@ -18,7 +18,8 @@ ALLOWED_ORIGIN = "https://app.example"
 @pytest.fixture(scope="session")
 def server() -> Iterator[ServerProcess]:
     """The embedded model in fp32, with the daemon's own checks after every step."""
-    with serving("--dtype", "float32", "--check-invariants", "--max-num-seqs", "32") as process:
+    flags = ("--check-invariants", "--enable-per-request-metrics", "--max-num-seqs", "32")
+    with serving("--dtype", "float32", *flags) as process:
         yield process
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -48,6 +49,25 @@ def test_chat_whole_and_streamed(client: openai.OpenAI) -> None:
     assert final.choices[0].message.content == JAPAN_ANSWER
     assert final.choices[0].finish_reason == "stop"
     assert final.usage.completion_tokens == whole.usage.completion_tokens == 8
+
+
+def test_an_answer_tells_how_long_it_took(client: openai.OpenAI) -> None:
+    options: dict[str, Any] = {
+        "model": "",
+        "messages": JAPAN,
+        "max_tokens": 4,
+        "extra_body": {"ignore_eos": True},
+    }
+    begin = time.monotonic()
+    whole = client.chat.completions.create(**options).metrics
+    *_, last = client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True})
+    elapsed_ms = (time.monotonic() - begin) * 1000
+    for metrics in (whole, last.metrics):
+        first, rest = metrics["time_to_first_token_ms"], metrics["generation_time_ms"]
+        assert 0 <= metrics["queue_time_ms"] < first < first + rest < elapsed_ms
+        assert metrics["mean_itl_ms"] == pytest.approx(rest / 3)
+        assert 4000 / elapsed_ms < metrics["tokens_per_second"] < 4000 / rest
+    assert "metrics" not in client.chat.completions.create(**options, n=2).to_dict()
 
 
 def test_all_four_prompt_forms_agree(client: openai.OpenAI, server: ServerProcess) -> None:

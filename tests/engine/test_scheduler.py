@@ -168,7 +168,10 @@ def test_siblings_run_beside_their_leader_and_hold_up_nobody() -> None:
     one = engine(max_num_batched_tokens=8)
     request = one.submit(prompt(14), n=3, max_tokens=9, ignore_eos=True)
     behind = one.submit(prompt(5, seed=1), max_tokens=1)
-    plans = [one.step() for _ in range(4)]
+    plans = [one.step()]
+    assert (one.scheduler.num_waiting, one.scheduler.num_deferred) == (3, 2)
+    plans += [one.step() for _ in range(3)]
+    assert one.scheduler.num_deferred == 0
     shares = [[(e.sequence.request, e.sequence.index, e.num_tokens) for e in p.chunks] for p in plans if p]
     assert shares == [
         [(request, 0, 8)],

@@ -23,7 +23,8 @@ def wait_for(served: Any, count: int) -> None:
 
 
 def test_the_cache_is_emptied(admin: Any) -> None:
-    assert admin.http.post("/reset_prefix_cache").json() == {"blocks_forgotten": NUM_CACHED_BLOCKS}
+    for path in ("/reset_prefix_cache", "/flush_cache"):
+        assert admin.http.post(path).json() == {"blocks_forgotten": NUM_CACHED_BLOCKS}
 
 
 def test_an_engine_that_has_ended_is_not_waited_for_long(serve: Any, monkeypatch: Any) -> None:

@@ -103,7 +103,9 @@ FIELDS = [
     ("prompt_logprobs", -1, VALUE),
     ("prompt_logprobs", 21, VALUE),
     ("prompt_logprobs", True, VALUE),
-    ("truncate_prompt_tokens", 5, UNSUPPORTED),
+    ("truncate_prompt_tokens", 0, VALUE),
+    ("truncate_prompt_tokens", -2, VALUE),
+    ("truncation_side", "middle", VALUE),
     ("tools", [{"type": "function", "function": {"name": "f"}}], UNSUPPORTED),
     ("functions", [], UNSUPPORTED),
 ]

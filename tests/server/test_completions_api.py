@@ -55,6 +55,46 @@ def test_the_four_forms_of_prompt(served: Any, prompt: Any, texts: list[str], pr
     assert whole["model"] == "test-model"
 
 
+@pytest.mark.parametrize(
+    ("side", "kept", "text"),
+    [(None, 3, "def"), ("left", 3, "def"), ("right", 3, "abc"), (None, 99, "abcdef")],
+)
+def test_a_prompt_is_cut_only_on_request(served: Any, side: str | None, kept: int, text: str) -> None:
+    cut = {"truncate_prompt_tokens": kept, "truncation_side": side}
+    whole = complete(served, prompt=ids_of("abcdef"), echo=True, **cut)
+    assert whole["usage"]["prompt_tokens"] == len(text)
+    assert whole["choices"][0]["text"] == 2 * text, "echo and answer"
+    chat = {"messages": [{"role": "user", "content": "abc"}], **cut}
+    answer = served.http.post("/v1/chat/completions", json=chat).json()
+    assert answer["usage"]["prompt_tokens"] == min(kept, len(ids_of("[user]abc[assistant]")) + 1)
+
+
+def test_all_that_fits_is_kept_of_a_prompt(served: Any) -> None:
+    prompt = ids_of("x" * 600)
+    for max_tokens, num_kept in ((None, 511), (12, 500)):
+        fields = {"max_tokens": max_tokens, "ignore_eos": True, "truncate_prompt_tokens": -1}
+        usage = served.http.post("/v1/completions", json={"prompt": prompt, **fields}).json()["usage"]
+        assert (usage["prompt_tokens"], usage["total_tokens"]) == (num_kept, 512)
+
+
+PROMPTS: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": "a"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
+    "/v1/responses": {"input": "a"},
+}
+
+
+@pytest.mark.parametrize("path", PROMPTS)
+def test_a_service_tier_is_told_to_those_that_ask_for_one(served: Any, path: str) -> None:
+    for fields in ({}, {"service_tier": "flex"}, {"service_tier": "auto"}):
+        body = {**PROMPTS[path], **fields}
+        whole = served.http.post(path, json=body).json()
+        raw = served.http.post(path, json={**body, "stream": True}).text
+        told = bool(fields) or path == "/v1/responses"
+        assert whole.get("service_tier") == ("default" if told else None)
+        assert ('"service_tier":"default"' in raw) == told
+
+
 def test_choices_of_prompt_lists_are_numbered_by_prompt(served: Any) -> None:
     whole = complete(served, prompt=["a", "b"], n=3)
     texts = [(c["index"], c["text"]) for c in whole["choices"]]

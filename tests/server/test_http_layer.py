@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+from engine.version import __version__
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 JSON_TYPE = {"Content-Type": "application/json"}
@@ -212,7 +216,10 @@ def test_models(served: Any) -> None:
 
 
 def test_version(served: Any) -> None:
-    assert served.http.get("/version").json()["model"] == "test-model"
+    version = served.http.get("/version").json()
+    assert version["model"] == "test-model" and version["version"] == __version__
+    is_checkout = (Path(__file__).parents[2] / ".git").exists()
+    assert bool(version["git"]) == (is_checkout and shutil.which("git") is not None)
 
 
 def test_tokenize_and_back(served: Any) -> None:

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from engine.handle import EngineStats
 from engine.record import RequestRecord
 
 MS = 1_000_000
@@ -32,6 +33,7 @@ NAMES = [
     "request_generation_tokens",
     "request_params_max_tokens",
     "request_params_n",
+    "num_requests_waiting_by_reason",
 ]
 
 
@@ -116,6 +118,15 @@ def test_gauges_follow_the_engine_down_to_zero(serve: Any) -> None:
             == 0
         )
         assert value(families, "octavo:engine_healthy") == 1
+
+
+def test_those_waiting_are_told_apart(serve: Any, monkeypatch: Any) -> None:
+    with serve() as served:
+        stats = EngineStats(0, 5, 0.0, 100, 0, num_deferred=2)
+        monkeypatch.setattr(served.engine, "stats", lambda: stats)
+        families = scrape(served)
+    name = "octavo:num_requests_waiting_by_reason"
+    assert [value(families, name, reason=reason) for reason in ("capacity", "deferred")] == [3, 2]
 
 
 def test_refused_requests_are_counted_by_status(serve: Any) -> None:

@@ -113,6 +113,18 @@ def test_what_is_refused(
     assert len(served.engine.submitted) == before
 
 
+def test_no_stop_reason_for_the_eos_of_a_complete_answer(served: Any) -> None:
+    """`ignore_eos` or not; it is one for an EOS that was named a stop token."""
+    (eos,) = byte_tokenizer().eos_token_ids
+    for fields, stop_reason in (
+        ({"guided_regex": "hi"}, None),
+        ({"stop_token_ids": [eos]}, eos),
+    ):
+        answer = post(served, {"ignore_eos": True, "max_tokens": 9, **fields}, chat=False).json()
+        (choice,) = answer["choices"]
+        assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("hi", "stop", stop_reason)
+
+
 def test_the_responses_api_names_its_own_field(served: Any) -> None:
     def ask(schema: dict[str, Any]) -> Any:
         text = {"format": {"type": "json_schema", "name": "thing", "schema": schema}}

@@ -145,6 +145,20 @@ def test_a_call_that_is_cut_is_content_and_keeps_its_reason(parsing: Any) -> Non
     assert choice["message"]["content"] == text[: text.index('"b"')]
 
 
+def test_an_answer_cut_after_a_whole_call_says_that_it_was_cut(parsing: Any) -> None:
+    text = hermes(CALLS[:1])
+    max_tokens = len(text)  # all of the call, but not the end of the answer
+    (choice,) = ask(parsing, text, max_tokens=max_tokens)["choices"]
+    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["add"]
+    assert choice["finish_reason"] == "length"
+    assert joined(stream(parsing, text, max_tokens=max_tokens))["finish_reason"] == "length"
+    function = {"type": "function", **ADD["function"]}
+    response = {"input": text, "tools": [function], "max_output_tokens": max_tokens}
+    answer = parsing.http.post("/v1/responses", json={**response, "reasoning": {"effort": "none"}}).json()
+    assert answer["status"] == "incomplete"
+    assert [(item["type"], item["status"]) for item in answer["output"]] == [("function_call", "completed")]
+
+
 def test_only_the_first_call_without_parallel_calls(parsing: Any) -> None:
     (choice,) = ask(parsing, hermes(CALLS), parallel_tool_calls=False)["choices"]
     assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["add"]

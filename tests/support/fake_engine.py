@@ -199,7 +199,8 @@ class FakeEngine:
 
     def _finish_reason(self, sequence: FakeSequence, token_id: int) -> FinishReason | None:
         params, num_generated = sequence.request.params, sequence.num_generated
-        ends = set(params.stop_token_ids) | (set() if params.ignore_eos else self.eos_token_ids)
+        eos_token_ids = self.eos_token_ids if sequence.request.ends_at_eos else frozenset()
+        ends = eos_token_ids.union(params.stop_token_ids)
         if token_id in ends and num_generated > params.min_tokens:
             return FinishReason.STOP
         room = self.max_model_len - len(sequence.request.prompt_token_ids)
