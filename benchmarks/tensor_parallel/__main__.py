@@ -24,7 +24,7 @@ from benchmarks.tensor_parallel.boxed import Boxed, run_side_by_side
 from benchmarks.tensor_parallel.parts import PARTS, Plan
 from benchmarks.tensor_parallel.results import append, read, report
 
-DEFAULT_PARTS = "reduce+tiny,text-2,text-1,8b-2,8b-1+32b-1,32b-2,profile-8b-2,profile-32b-2"
+DEFAULT_PARTS = "reduce+tiny,text-2,text-1,8b-2,8b-1+32b-1,32b-2,profile-8b-2,profile-32b-2,text-2b"
 _LEAST_S = 15.0  # a part that has less time left is not begun
 _LOG_BYTES = 60_000  # of each log's end
 

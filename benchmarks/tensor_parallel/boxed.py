@@ -55,11 +55,14 @@ def run_side_by_side(commands: Sequence[Boxed], folder: Path, left_s: float) -> 
 def _start(boxed: Boxed, folder: Path, left_s: float) -> Running:
     environment = os.environ | {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"} | dict(boxed.environment)
     command = [sys.executable, *boxed.arguments]
-    if boxed.cores:
-        command = ["taskset", "--cpu-list", ",".join(map(str, sorted(boxed.cores))), *command]
     with (folder / f"{boxed.name}.log").open("wb") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, boxed.cores) if boxed.cores else None,
         )
     return Running(boxed, process, time.monotonic(), min(boxed.limit_s, left_s))
 

@@ -23,15 +23,28 @@ QWEN3_32B = {
 }
 WORKLOADS = {"8b": "W1,W3-16,W4", "32b": "W1s,W4h"}
 PROFILE_CASES = {"8b": "1x300,64x1100", "32b": "1x300"}
-TEXT_WAYS = {"text-1": "bfloat16,float32", "text-2": "bfloat16,bfloat16+eager,float32+eager,float32+nccl"}
+TEXT_WAYS = {
+    "text-1": "bfloat16,float32",
+    "text-2": "bfloat16",
+    "text-2b": "float32,bfloat16+eager,float32+nccl",
+}
 # Limits in seconds, about twice what each should take.
-_LIMITS = {"reduce": 75, "tiny": 60, "text-1": 90, "text-2": 150, "profile": 120, "8b": 200, "32b": 220}
+_LIMITS = {
+    "reduce": 75,
+    "tiny": 60,
+    "text-1": 90,
+    "text-2": 75,
+    "text-2b": 120,
+    "profile": 120,
+    "8b": 200,
+    "32b": 220,
+}
 _START_S = {"octavo": 130, "peer": 260}
 PARTS = (
     "reduce       NCCL and the one-shot kernel: right sums, and time by size",
     "tiny         writes the tiny model that text needs; takes no GPU",
     "text-1       greedy tokens of a tiny model on one rank",
-    "text-2       the same on two, to be compared",
+    "text-2       the same on two, to be compared; text-2b by more ways, one after the other",
     "8b-2, 32b-2  serving with two ranks",
     "8b-1, 32b-1  serving with one",
     "profile-8b-2 kernels of a step, with the time of its all-reduces; also 32b, and 1",
@@ -76,10 +89,10 @@ class Plan:
         if name == "reduce":
             words = ["benchmarks.tensor_parallel.all_reduce", "--results", str(self.results)]
             limit_s = _LIMITS[name]
-        elif name in ("tiny", "text-1", "text-2"):
+        elif name == "tiny" or name in TEXT_WAYS:
             words = ["benchmarks.tensor_parallel.text", str(self.scratch / "tiny")]
             words += ["--save"] if name == "tiny" else []
-            words += [] if name == "tiny" else ["--tp", name[-1], "--ways", TEXT_WAYS[name]]
+            words += [] if name == "tiny" else ["--tp", name[5], "--ways", TEXT_WAYS[name]]
             words += ["--results", str(self.results)]
             limit_s = _LIMITS[name]
         else:

@@ -49,13 +49,19 @@ def _of(rows: Sequence[Row], kind: str) -> list[Row]:
 
 
 def _texts(rows: Sequence[Row]) -> list[str]:
+    """Also how far bf16 goes with fp32 on one rank: no two ways to round agree better."""
     texts = _of(rows, "text")
     expected = {row["way"]: row["tokens"] for row in texts if row["tp"] == 1}
-    return [
-        f"- {row['way']}: {_verdict(expected.get(row['way'].split('+')[0]), row)}"
-        for row in texts
-        if row["tp"] > 1
-    ]
+    lines = []
+    for row in sorted(texts, key=lambda row: -row["tp"]):
+        dtype = row["way"].split("+")[0]
+        if row["tp"] > 1:
+            lines.append(f"- {row['way']}: {_verdict(expected.get(dtype), row)}")
+        elif dtype != "float32":
+            lines.append(
+                f"- {row['way']} beside float32, both on one: {_verdict(expected.get('float32'), row)}"
+            )
+    return lines
 
 
 def _verdict(expected: list[list[int]] | None, row: Row) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.parallel.build import RankSetup
     from engine.runner.model_runner import ModelRunner
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("engine.parallel.worker")  # also as a program
 
 _PR_SET_PDEATHSIG = 1
 

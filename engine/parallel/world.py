@@ -6,6 +6,7 @@ Ranks that share a GPU, where NCCL refuses, sum over gloo as well.
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import socket
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 _TIMEOUT = timedelta(minutes=10)  # the slowest that ranks come to the same place while they start
 _LEAVE_S = 5.0
 _HOST = "127.0.0.1"
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Rendezvous:
     size: int
     all_reduce: AllReduce
     ranks_per_device: int  # more than 1 only on GPUs
+    number: int  # of rank 0's process, from 0
 
 
 def open_rendezvous(devices: Sequence[torch.device], all_reduce: AllReduce) -> tuple[Rendezvous, Store]:
@@ -58,7 +61,7 @@ def open_rendezvous(devices: Sequence[torch.device], all_reduce: AllReduce) -> t
         master_listen_fd=listener.detach(),
     )
     ranks_per_device = 1 if devices[0].type == "cpu" else max(Counter(devices).values())
-    return Rendezvous(port, size, all_reduce, ranks_per_device), store
+    return Rendezvous(port, size, all_reduce, ranks_per_device, next(_numbers)), store
 
 
 def join(
@@ -78,6 +81,8 @@ def join(
     logger.info("rank %d: joins %d ranks over %s on %s", rank, rendezvous.size, backend, device)
     if store is None:
         store = TCPStore(_HOST, rendezvous.port, rendezvous.size, is_master=False, timeout=_TIMEOUT)
+    # It names the group. Torch finds peer memory by that name, and never forgets where a name's ranks met.
+    dist.distributed_c10d._world.group_count = rendezvous.number
     dist.init_process_group(backend, store=store, rank=rank, world_size=rendezvous.size, timeout=_TIMEOUT)
     if rendezvous.ranks_per_device > 1:
         return HostTensorParallel(rank, rendezvous.size)

@@ -49,6 +49,13 @@ def test_each_part_ends_in_its_own_way(tmp_path: Path) -> None:
     wait_until(lambda: not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == "zombie", 5)
 
 
+def test_a_part_keeps_to_its_cores(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    code = "import os; print(os.sched_getaffinity(0))"
+    run_side_by_side([Boxed("part", ["-c", code], 60, cores=frozenset({core}))], tmp_path, left_s=60)
+    assert (tmp_path / "part.log").read_text() == f"{{{core}}}\n"
+
+
 def test_no_part_outlasts_the_time_left(tmp_path: Path) -> None:
     began_s = time.monotonic()
     outcomes = run_side_by_side([box("long", "import time; time.sleep(60)")], tmp_path, left_s=0.5)
