@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
         default=1.0,
         help="seconds until a leaving client is gone (default: 1)",
     )
-    add("--near-tie", type=float, default=0.1, help="how far a token may be behind the best (default: 0.1)")
+    add("--near-tie", type=float, default=0.15, help="how far a token may be behind the best (default: 0.15)")
     add("--out", type=Path, help="file for the summary")
     return parser.parse_args()
 

@@ -88,8 +88,10 @@ def largest_difference(reference: Reference, choice: ChoiceResult) -> float:
 
 
 async def largest_gap(client: Client, prompt: list[int], token_ids: list[int]) -> float:
-    """How far the worst of these tokens is behind the best one, the sequence computed alone as one prompt."""
-    await client.call("POST", "/reset_prefix_cache")
+    """How far the worst of these tokens is behind the best one, all computed as one prompt.
+
+    The log-probabilities of a prompt come from computing all of it: no cached prefix is used.
+    """
     body = {"prompt": prompt + token_ids, "max_tokens": 1, "prompt_logprobs": 1, "ignore_eos": True}
     answer = orjson.loads(await client.call("POST", COMPLETIONS, body))
     entries = answer["choices"][0]["prompt_logprobs"][len(prompt) :]

@@ -7,6 +7,7 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ MAX_IN_FLIGHT = 400
 IDLE_PATIENCE_S = 30.0
 MAX_PROBLEMS = 20
 CONTROL_TOKENS = 16
+READ_BACK_AT_ONCE = 8
 
 Outcome = tuple[RandomRequest, Answer]
 
@@ -125,8 +127,15 @@ class Judgement:
             elif request.known is not None:
                 self._compare(request, request.known, answer, different)
         _tell(f"reading back {sum(map(len, different.values()))} answers that differ")
-        for known, token_ids in different.items():
-            problems += await self._read_back(known, token_ids)
+        several = asyncio.Semaphore(READ_BACK_AT_ONCE)
+        found = await asyncio.gather(
+            *(
+                self._read_back(several, known, token_ids, answers)
+                for known, answers in different.items()
+                for token_ids in without_prefixes(answers)
+            )
+        )
+        problems += [problem for problem in found if problem]
         if self._logprob_difference > self._near_tie:
             problems.append(f"log-probabilities of equal answers differ by {self._logprob_difference:.3g}")
         return problems
@@ -143,42 +152,50 @@ class Judgement:
             else:
                 different[known].append(tuple(choice.token_ids))
 
-    async def _read_back(self, known: int, answers: list[tuple[int, ...]]) -> list[str]:
-        """Each different answer once; one that begins another is judged with it."""
-        prompt, wrong = self._prompts[known], []
-        for token_ids in without_prefixes(answers):
-            same = sum(token_ids[: len(other)] == other for other in answers)
+    async def _read_back(
+        self, several: asyncio.Semaphore, known: int, token_ids: Sequence[int], answers: list[tuple[int, ...]]
+    ) -> str | None:
+        """Judges all of the prompt's different answers that these tokens begin with, or are."""
+        prompt = self._prompts[known]
+        same = sum(token_ids[: len(other)] == other for other in answers)
+        async with several:
             gap = await largest_gap(self._client, prompt, list(token_ids))
-            self.count["read_back"] += 1
-            self.count["near_tie" if gap < self._near_tie else "wrong"] += same
-            self._gaps.append(gap)
-            if gap >= self._near_tie:
-                text = f"prompt {known} ({len(prompt)} tokens): a token is {gap:.3g} behind the best"
-                wrong.append(f"{text}, in {same} answers")
-        return wrong
+        self._gaps.append(gap)
+        self.count["near_tie" if gap < self._near_tie else "wrong"] += same
+        if gap < self._near_tie:
+            return None
+        return (
+            f"prompt {known} ({len(prompt)} tokens): a token is {gap:.3g} behind the best, in {same} answers"
+        )
 
-    async def controls(self, rng: random.Random) -> dict[str, int]:
+    async def controls(self, rng: random.Random) -> dict[str, Any]:
         """How many wrong answers this would notice: those of prompts in which some tokens are others."""
-        tried = noticed = 0
+        gaps = []
         for prompt, reference in zip(self._prompts, self._references, strict=True):
             if len(prompt) >= 2 * CONTROL_TOKENS:
                 at = rng.randrange(len(prompt) - CONTROL_TOKENS)
                 other = rng.sample(prompt, CONTROL_TOKENS)
                 changed = prompt[:at] + other + prompt[at + CONTROL_TOKENS :]
-                gap = await largest_gap(self._client, changed, reference.token_ids)
-                tried, noticed = tried + 1, noticed + (gap >= self._near_tie)
-        return {"controls": tried, "controls_noticed": noticed}
+                gaps.append(await largest_gap(self._client, changed, reference.token_ids))
+        noticed = sum(gap >= self._near_tie for gap in gaps)
+        return {"controls": len(gaps), "controls_noticed": noticed, "control_gaps": _quantiles(gaps)}
 
     def figures(self) -> dict[str, Any]:
-        names = ("equal", "near_tie", "wrong", "read_back", "alone_again_equal")
-        gaps = sorted(self._gaps)
+        names = ("equal", "near_tie", "wrong", "alone_again_equal")
         return {
             **{name: self.count[name] for name in names},
             "near_tie_bound": self._near_tie,
-            "largest_gap": max(gaps, default=0.0),
-            "median_largest_gap": gaps[len(gaps) // 2] if gaps else 0.0,
+            "read_back": len(self._gaps),
+            "gaps": _quantiles(self._gaps),
             "largest_logprob_difference_of_equal": self._logprob_difference,
         }
+
+
+def _quantiles(gaps: list[float]) -> dict[str, float]:
+    """Of the worst token of each answer, in units of log-probability."""
+    ordered = sorted(gaps) or [0.0]
+    shares = {"least": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
+    return {name: round(ordered[round(share * (len(ordered) - 1))], 4) for name, share in shares.items()}
 
 
 def _shape(request: RandomRequest) -> str:
