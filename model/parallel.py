@@ -6,7 +6,8 @@ and sum over the ranks, vocabulary layers split the token ids. A world of one ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -228,6 +229,20 @@ class VocabParallelEmbedding(VocabParallelWeight):
         elsewhere = (local < 0) | (local >= self.part.size)
         embedded = F.embedding(local.masked_fill(elsewhere, 0), self.weight)
         return self.tp.all_reduce(embedded.masked_fill_(elsewhere.unsqueeze(-1), 0))
+
+
+@contextmanager
+def on_its_own(module: nn.Module) -> Iterator[None]:
+    """In here no layer of the module waits for other ranks, and what they compute makes no sense."""
+    layers = [m for m in module.modules() if isinstance(m, RowParallelLinear | VocabParallelWeight)]
+    places = [layer.tp for layer in layers]
+    for layer in layers:
+        layer.tp = LoneRank(layer.tp.rank, layer.tp.size)
+    try:
+        yield
+    finally:
+        for layer, tp in zip(layers, places, strict=True):
+            layer.tp = tp
 
 
 class ParallelLMHead(VocabParallelWeight):

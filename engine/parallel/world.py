@@ -6,6 +6,7 @@ Ranks that share a GPU, where NCCL refuses, sum over gloo as well.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import itertools
 import logging
 import os
@@ -28,6 +29,7 @@ from model.parallel import HostTensorParallel, TensorParallel
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = timedelta(minutes=10)  # the slowest that ranks come to the same place while they start
+_MAP_S = 60.0
 _LEAVE_S = 5.0
 _HOST = "127.0.0.1"
 _numbers = itertools.count()
@@ -117,12 +119,16 @@ def _check_sum(tp: TensorParallel, device: torch.device) -> None:
 def _one_shot(tp: TensorParallel, device: torch.device, *, required: bool) -> OneShotAllReduce | None:
     """Used by all ranks or by none."""
     one_shot = None
+    # Torch waits for the others with the interpreter's lock held: no thread of ours could end that.
+    faulthandler.dump_traceback_later(_MAP_S, exit=True, file=2)
     try:
         one_shot = OneShotAllReduce(dist.distributed_c10d._get_default_group(), device)
         _check_sum(replace(tp, one_shot=one_shot), device)
     except RuntimeError as error:
         logger.warning("no all-reduce over peer memory: %s", error)
         one_shot = None
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     works = tp.minimum(one_shot is not None)
     if required and not works:
         raise ConfigError("--all-reduce one-shot: these GPUs cannot read each other's memory")

@@ -19,7 +19,7 @@ from kernels.attention.registry import attention_backend
 from model.config import ModelConfig
 from model.decoder import Decoder, attention_shape
 from model.loading import load_model
-from model.parallel import TensorParallel
+from model.parallel import TensorParallel, on_its_own
 from model.source import ModelSource
 
 Progress = Callable[[str, int, int], None]
@@ -53,9 +53,10 @@ def build_runner(
     config, model_config = setup.config, setup.model_config
     decoder = _load(setup, device, tell, tp)
     loaded()
-    if device.type == "cuda" and tp.size == 1:  # several ranks would get out of step
+    if device.type == "cuda":
         tell("compiling kernels", 0, 0)
-        compile_kernels(decoder)
+        with on_its_own(decoder):  # side by side, ranks would get out of step
+            compile_kernels(decoder)
     tell("sizing the KV pool", 0, 0)
     num_blocks = tp.minimum(_pool_blocks(config, model_config, decoder))
     limits = scheduler_config(config, model_config, num_blocks)

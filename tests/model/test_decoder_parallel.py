@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from model.config import ModelError
-from model.parallel import HostTensorParallel, TensorParallel
+from model.parallel import HostTensorParallel, TensorParallel, on_its_own
 from tests.support.decoders import Stepper, build_decoder
 from tests.support.tiny_models import make_tiny_model
 
@@ -65,6 +65,18 @@ def test_ranks_that_share_a_device_agree_with_one_rank() -> None:
     for result in results:
         for got, want in zip(result, expected, strict=True):
             torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def test_a_rank_on_its_own_waits_for_nobody() -> None:
+    """There is no group at all, so that a wait would be an error."""
+    hf_model, _ = make_tiny_model("qwen3", vocab_size=321)
+    decoder = build_decoder(hf_model, num_blocks=NUM_BLOCKS, tp=TensorParallel(0, 2))
+    step = {0: list(range(3, 20))}
+    with on_its_own(decoder):
+        (logits,) = Stepper(decoder, NUM_BLOCKS).step(step).values()
+    assert logits.shape[-1] == 321
+    with pytest.raises(ValueError, match="process group"):
+        Stepper(decoder, NUM_BLOCKS).step(step)
 
 
 def test_sums_over_the_host_keep_the_type() -> None:
