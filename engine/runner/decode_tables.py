@@ -11,6 +11,7 @@ from engine.plan import ScheduledSequence
 from engine.runner.rows import Rows
 from engine.runner.upload import upload
 from kernels.attention.interface import DecodeBatch
+from kernels.decode_rows import DecodeRows, gather_decode_rows, record_tokens
 
 
 class DecodeTables:
@@ -61,20 +62,19 @@ class DecodeTables:
         row, length = upload(lengths.T, self._rows.device)
         self.lengths[row] = length
 
-    def decode_batch(self, rows: torch.Tensor, max_context: int) -> DecodeBatch:
+    def gather(self, rows: torch.Tensor, max_context: int) -> tuple[DecodeRows, DecodeBatch]:
         """One new token for each of `rows` [M] int64, in contexts of at most `max_context` tokens."""
-        positions, block_size = self.lengths[rows], self._block_size
-        num_blocks = -(-max_context // block_size)
-        block_tables = self.block_tables[:, :num_blocks].index_select(0, rows)
-        blocks = block_tables.gather(1, (positions // block_size).unsqueeze(1)).squeeze(1)
-        return DecodeBatch(
-            block_tables=block_tables,
-            context_lens=(positions + 1).int(),
-            slots=blocks.long() * block_size + positions % block_size,
-            max_context=max_context,
+        num_blocks = -(-max_context // self._block_size)
+        gathered = gather_decode_rows(
+            rows, self._rows.last_token, self.lengths, self.block_tables, num_blocks, self._block_size
         )
+        batch = DecodeBatch(gathered.block_tables, gathered.context_lens, gathered.slots, max_context)
+        return gathered, batch
 
     def advance(self, rows: torch.Tensor) -> None:
-        """One token more for each of `rows`; the spare row stays empty."""
-        self.lengths[rows] += 1
-        self.lengths[self._rows.spare :].zero_()
+        """One token more for each of `rows`, whose tokens are known; the spare row stays empty."""
+        self.record(rows, self._rows.last_token[rows])
+
+    def record(self, rows: torch.Tensor, token_ids: torch.Tensor) -> None:
+        """One token more for each of `rows` [M], these, token_ids [M] int64; the spare row stays empty."""
+        record_tokens(rows, token_ids, self._rows.last_token, self.lengths, self._rows.spare)

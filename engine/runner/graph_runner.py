@@ -18,6 +18,7 @@ from engine.runner.mixed_graphs import MixedGraphs
 from engine.runner.model_runner import ModelRunner, StepLaunch
 from engine.runner.sampler import Sampled
 from kernels.attention.interface import AttentionBackend, GraphAttentionBackend
+from kernels.decode_rows import gather_sampling_rows
 from kernels.sampling import sample_tokens
 from model.decoder import Decoder
 
@@ -199,8 +200,8 @@ class GraphModelRunner(ModelRunner):
     def _forward(self, size: int, context: int) -> torch.Tensor:
         """Logits [size, vocab_size] of one token for each row of the batch."""
         rows = self._tables.batch[:size]
-        positions, token_ids = self._tables.lengths[rows], self._rows.last_token[rows]
-        batch = self._tables.decode_batch(rows, context)
+        gathered, batch = self._tables.gather(rows, context)
+        token_ids, positions = gathered.token_ids, gathered.positions
         if self._small_batch is not None and self._small_batch.takes(size, context):
             logits = torch.empty(size, self._rows.vocab_size, dtype=torch.float32, device=self._device)
             self._small_batch.run(token_ids, positions, batch, logits)
@@ -210,11 +211,8 @@ class GraphModelRunner(ModelRunner):
 
     def _sample(self, logits: torch.Tensor) -> torch.Tensor:
         """Draw, remember each row's token, move the lengths on."""
-        rows = self._tables.batch[: len(logits)]
-        state = self._rows
-        token_ids = sample_tokens(
-            logits, state.temperature[rows], state.seed[rows], self._tables.lengths[rows] + 1
-        )
-        state.last_token[rows] = token_ids
-        self._tables.advance(rows)
+        rows, state = self._tables.batch[: len(logits)], self._rows
+        asked = gather_sampling_rows(rows, state.temperature, state.seed, self._tables.lengths)
+        token_ids = sample_tokens(logits, asked.temperature, asked.seeds, asked.positions)
+        self._tables.record(rows, token_ids)
         return token_ids

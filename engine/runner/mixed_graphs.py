@@ -150,11 +150,11 @@ class MixedGraphs:
         if room:
             there = token_ids[:room] == _OF_A_DECODE
             rows = self._tables.batch[:room].where(there, self._rows.spare)
-            decodes = self._tables.decode_batch(rows, layout.max_blocks * self._block_size)
+            gathered, decodes = self._tables.gather(rows, layout.max_blocks * self._block_size)
             decodes.context_lens *= there
-            token_ids[:room] = torch.where(there, self._rows.last_token[rows], token_ids[:room])
-            positions[:room] = torch.where(there, self._tables.lengths[rows], positions[:room])
-            slots[:room] = torch.where(there, decodes.slots, slots[:room])
+            token_ids[:room] = torch.where(there, gathered.token_ids, token_ids[:room])
+            positions[:room] = torch.where(there, gathered.positions, positions[:room])
+            slots[:room] = torch.where(there, gathered.slots, slots[:room])
             first_rows = torch.arange(room, device=packed.device)
             last_rows = torch.cat([first_rows, last_rows])
         chunks = ChunkBatch(
