@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 _LEAST_TOKENS = 64  # a prompt always moves on
-_GRAIN = 64
+_TILE = 128  # rows that a product computes at a time, once it has several times as many; half before
+_STRETCH = 9 / 8  # of the target, to finish a prompt: its last few tokens would cost another step
 _NO_BACKLOG = 4  # so many waiting sequences are a burst of arrivals
 _FIRST_RATE = 20_000.0  # tokens per second, until steps have been seen
 _WEIGHT = 0.2  # of the newest step in the running averages
@@ -23,11 +24,19 @@ class ChunkBudget:
         self._decode_s = 0.0
         self._tokens_per_s = _FIRST_RATE
 
-    def tokens(self, num_waiting: int) -> int:
-        """Prompt tokens for a step with decodes while so many sequences wait."""
+    def tokens(self, num_decodes: int, num_waiting: int, next_prompt: int) -> int:
+        """Prompt tokens for a step with so many decodes, while so many sequences wait.
+
+        `next_prompt` is what the prompt that comes first has left. If that is too long, decodes and prompt
+        tokens together fill whole tiles, since rows that fill one up cost what the others do.
+        """
         target_s = self.target_s * (1 + max(0, num_waiting - _NO_BACKLOG) / 8)
         tokens = int(max(target_s - self._decode_s, 0.0) * self._tokens_per_s)
-        return max(tokens // _GRAIN * _GRAIN, _LEAST_TOKENS)
+        if tokens < next_prompt <= tokens * _STRETCH:
+            return next_prompt
+        num_rows = num_decodes + tokens
+        tile = _TILE if num_rows >= 2 * _TILE else _TILE // 2
+        return max(num_rows // tile * tile - num_decodes, _LEAST_TOKENS)
 
     def expected_s(self, num_decodes: int, num_prompt_tokens: int) -> float:
         """How long such a step will take."""

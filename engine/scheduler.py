@@ -176,8 +176,17 @@ class Scheduler:
             decodes.append(_scheduled((sequence, sequence.row, position, 1, True)))
         budget -= len(decodes)
         if decodes and self.chunk_budget is not None:
-            return min(budget, self.chunk_budget.tokens(len(self._waiting)))
+            tokens = self.chunk_budget.tokens(len(decodes), len(self._waiting), self._next_prompt(plan))
+            return min(budget, tokens)
         return budget
+
+    def _next_prompt(self, plan: StepPlan) -> int:
+        """Tokens that the prompt which comes first has left: one under way, else the head of the queue."""
+        if len(plan.decodes) < len(self._running):
+            for sequence in self._running:
+                if sequence.num_cached_tokens < sequence.num_prefill_tokens:
+                    return sequence.num_prefill_tokens - sequence.num_cached_tokens
+        return self._waiting[0].num_tokens if self._waiting else 0
 
     def _may_decode(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Whether it decodes in this step, with a new block if it needs one; sets how far that is certain."""

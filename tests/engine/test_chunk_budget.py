@@ -11,10 +11,10 @@ def test_steps_settle_near_the_target(tokens_per_s: float, decode_s: float) -> N
     budget = ChunkBudget(target_s=0.030)
     seconds = 0.0
     for step in range(200):
-        tokens = budget.tokens(num_waiting=0) if step % 3 == 0 else 0
+        tokens = budget.tokens(0, num_waiting=0, next_prompt=0) if step % 3 == 0 else 0
         seconds = decode_s + tokens / tokens_per_s
         budget.observe(10, tokens, seconds)
-    tokens = budget.tokens(0)
+    tokens = budget.tokens(0, 0, 0)
     assert tokens >= 64
     if tokens > 64:  # else the device is too slow for the least chunk
         assert 0.8 * 0.030 <= decode_s + tokens / tokens_per_s <= 1.1 * 0.030
@@ -22,8 +22,23 @@ def test_steps_settle_near_the_target(tokens_per_s: float, decode_s: float) -> N
 
 def test_a_backlog_stretches_the_target() -> None:
     budget = ChunkBudget(target_s=0.030)
-    assert budget.tokens(0) == budget.tokens(4) < budget.tokens(8) < budget.tokens(40)
-    assert budget.tokens(12) == pytest.approx(2 * budget.tokens(0), abs=64)
+    waiting = {n: budget.tokens(0, n, 0) for n in (0, 4, 8, 12, 40)}
+    assert waiting[0] == waiting[4] < waiting[8] < waiting[40]
+    assert waiting[12] == pytest.approx(2 * waiting[0], abs=128)
+
+
+def test_decodes_and_chunk_fill_whole_tiles() -> None:
+    budget = ChunkBudget(target_s=0.030)
+    for num_decodes in (1, 43, 100):
+        assert (num_decodes + budget.tokens(num_decodes, 0, next_prompt=10_000)) % 128 == 0
+
+
+def test_a_prompt_is_finished_rather_than_left_with_a_few_tokens() -> None:
+    budget = ChunkBudget(target_s=0.030)
+    most = 128 * (budget.tokens(0, 0, 0) // 128 + 1)  # at least the target's share
+    assert budget.tokens(20, 0, next_prompt=most) == most
+    assert budget.tokens(20, 0, next_prompt=2 * most) < most
+    assert budget.tokens(20, 0, next_prompt=10) > most / 2  # others share the step
 
 
 def test_it_expects_what_it_has_seen() -> None:
@@ -40,4 +55,4 @@ def test_decodes_slower_than_the_target_still_leave_prompts_a_little() -> None:
     budget = ChunkBudget(target_s=0.030)
     for _ in range(100):
         budget.observe(200, 0, 0.2)
-    assert budget.tokens(0) == 64
+    assert budget.tokens(200, 0, 1000) == 64

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from kernels.triton.gemv import MAX_GEMV_ROWS
-from kernels.triton.tiles import MAX_SPLITS, TUNED_FILE, StepShape, StepTiles, default_tiles, step_tiles
+from kernels.triton.tiles import (
+    MAX_SPLITS,
+    TUNED_FILE,
+    StepShape,
+    StepTiles,
+    default_tiles,
+    most_rows,
+    step_tiles,
+)
 
 SHAPES = {
     "qwen3-0.6b": StepShape(1024, 3072, 16, 8, 128),
@@ -56,7 +64,7 @@ def test_tiles_fit_the_kernels(name: str, device: str) -> None:
 def test_the_table_is_used_for_its_device_and_shape() -> None:
     for entry in json.loads(TUNED_FILE.read_text()):
         shape, device = StepShape(**entry["shape"]), entry["device"]
-        assert entry["batches"][-1]["max_rows"] == 16
+        assert entry["batches"][-1]["max_rows"] == most_rows(device, shape) >= 16
         tuned = step_tiles(device, shape, 1, 512)
         assert tuned != default_tiles(shape, 1, 512)
         assert tuned.qkv.block_n == entry["batches"][0]["qkv"]["block_n"]
