@@ -18,6 +18,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -67,7 +68,34 @@ def cache_compiled_kernels() -> bool:
     return True
 
 
-_processes: list[subprocess.Popen[bytes]] = []
+class _Compiler:
+    """One process. What it says is kept, to tell why it failed."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
+        nothing = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=nothing, stdout=nothing, stderr=self._errors, env=environment
+        )
+        self._told = False
+
+    def wait(self) -> None:
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.stop()
+        if self._process.returncode and not self._told:
+            self._told = True
+            self._errors.seek(0)
+            last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            logger.info("flash-attn 4: a kernel is not compiled ahead: %s", last or "it took too long")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+_compilers: list[_Compiler] = []
 
 
 def start_compiling(kernels: Sequence[FlashKernel]) -> int:
@@ -92,27 +120,22 @@ def start_compiling(kernels: Sequence[FlashKernel]) -> int:
     for kernel in kernels:
         marker = _marker(kernel, gpu, versions)
         if not marker.exists():
-            _processes.append(_start(_command(kernel, marker), environment))
-    if _processes:
-        logger.info("compiling %d kernels of flash-attn 4 in the background", len(_processes))
+            _compilers.append(_Compiler(_command(kernel, marker), environment))
+    if _compilers:
+        logger.info("compiling %d kernels of flash-attn 4 in the background", len(_compilers))
         atexit.register(_stop)
-    return len(_processes)
+    return len(_compilers)
 
 
 def wait_until_compiled() -> None:
     """Until all processes have ended, whatever came of them."""
-    for process in _processes:
-        try:
-            process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    for compiler in _compilers:
+        compiler.wait()
 
 
 def _stop() -> None:
-    for process in _processes:
-        process.kill()
-        process.wait()
+    for compiler in _compilers:
+        compiler.stop()
 
 
 def _marker(kernel: FlashKernel, gpu: _Gpu, versions: Sequence[str]) -> Path:
@@ -124,11 +147,6 @@ def _marker(kernel: FlashKernel, gpu: _Gpu, versions: Sequence[str]) -> Path:
 
 def _command(kernel: FlashKernel, marker: Path) -> list[str]:
     return [sys.executable, "-m", "kernels.attention.flash_compile", json.dumps(asdict(kernel)), str(marker)]
-
-
-def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    nothing = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, env=environment)
 
 
 def _find_gpu() -> _Gpu | None:
