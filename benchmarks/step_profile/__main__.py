@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import logging
 import re
 import statistics
 import time
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="append a line of JSON to this file for each case")
     parser.add_argument("--label", default="octavo", help="names those lines (default: octavo)")
     arguments = parser.parse_args()
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)  # where ranks stand
     with TemporaryDirectory() as folder:
         step_log = Path(folder) / "steps.jsonl"
         config = EngineConfig(

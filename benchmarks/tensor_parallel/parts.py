@@ -22,7 +22,7 @@ QWEN3_32B = {
     "vocab_size": 151936,
 }
 WORKLOADS = {"8b": "W1,W3-16,W4", "32b": "W1s,W4h"}
-PROFILE_CASES = {"8b": "1x300,64x1100", "32b": "1x300"}
+PROFILE_CASES = "1x300,64x1100"
 TEXT_WAYS = {
     "text-1": "bfloat16,float32",
     "text-2": "bfloat16",
@@ -121,7 +121,7 @@ class Plan:
     def _profile(self, name: str, shape: str, ranks: int, port: int) -> list[str]:
         words = ["benchmarks.step_profile", "--model", str(self._model(shape)), "--load-format", "dummy"]
         words += ["--tensor-parallel-size", str(ranks), "--all-reduce", self.all_reduce]
-        return [*words, "--cases", PROFILE_CASES[shape], "--results", str(self.results), "--label", name]
+        return [*words, "--cases", PROFILE_CASES, "--results", str(self.results), "--label", name]
 
     def _model(self, shape: str) -> Path:
         """A folder with the config of that shape and a tokenizer."""
