@@ -15,6 +15,7 @@ from engine.parallel.build import build_parallel_runner
 from engine.record import EngineCounters, EventLog, RecentRequests, StepLog
 from engine.recorder import Recorder
 from engine.runner.build import Progress, RunnerSetup, build_runner
+from engine.runner.model_runner import Runner
 from engine.scheduler import Scheduler
 from model.config_reader import read_model_config
 from model.loading import resolve_dtype
@@ -50,19 +51,24 @@ def build_engine(
     setup = RunnerSetup(config, source, model_config, dtype, all_eos)
     if config.tensor_parallel_size == 1:
         runner, limits = build_runner(setup, device, tell)
-        recorder = _recorder(config, limits, device, dtype)
+        recorder = _recorder(config, limits, runner, device, dtype)
         return Engine(config, model_config, Scheduler(limits, all_eos), runner, recorder)
     parallel, limits = build_parallel_runner(setup, device, tell)
-    recorder = _recorder(config, limits, device, dtype)
+    recorder = _recorder(config, limits, parallel, device, dtype)
     return Engine(config, model_config, Scheduler(limits, all_eos), parallel, recorder, parallel)
 
 
 def _recorder(
-    config: EngineConfig, limits: SchedulerConfig, device: torch.device, dtype: torch.dtype
+    config: EngineConfig,
+    limits: SchedulerConfig,
+    runner: Runner,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Recorder:
     """The logs tell what was configured, what the scheduler got of it, and what it ran on."""
     settings: dict[str, Any] = asdict(config)
     settings["limits"] = asdict(limits)
+    settings["padding"] = runner.padding
     settings["machine"] = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "dtype": str(dtype).removeprefix("torch."),

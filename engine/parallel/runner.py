@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.parallel.ranks import Ranks
 from engine.parallel.shared_masks import SentMasks
 from engine.parallel.step_message import StepEncoder
@@ -18,6 +20,10 @@ class ParallelRunner:
         self.ranks = ranks
         self._encoder = encoder
         runner.wrap_masks(lambda own: SentMasks(own, ranks.send))
+
+    @property
+    def padding(self) -> dict[str, Any]:
+        return self._runner.padding
 
     def launch(self, plan: StepPlan) -> Launch:
         """Raises `RankError` if a rank is missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -100,6 +100,10 @@ class GraphModelRunner(ModelRunner):
             max_rows=config.max_num_batched_tokens,
             capture=capture,
         )
+
+    @property
+    def padding(self) -> dict[str, Any]:
+        return {"decode_sizes": self._sizes, **self._mixed_graphs.padding}
 
     def capture_all(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Capture every graph that `launch` may want; one that is missing is captured when it is wanted."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,6 +101,15 @@ class MixedGraphs:
     def clear(self) -> None:
         """Free all graphs."""
         self._graphs.clear()
+
+    @property
+    def padding(self) -> dict[str, Any]:
+        """As `_key` rounds."""
+        return {
+            "sizes": self._sizes,
+            "decode_rooms": self._decode_rooms,
+            "rows_per_chunk": _CHUNK_ROWS,
+        }
 
     def takes(self, plan: StepPlan) -> bool:
         """Prompt logprobs need the logits of every row, which the graphs leave out."""

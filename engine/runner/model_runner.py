@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -65,6 +65,11 @@ class Runner(Protocol):
         """Enqueue a step. Never waits for the device."""
         ...
 
+    @property
+    def padding(self) -> dict[str, Any]:
+        """What the rows of a step are rounded up to, for those who read its times in a step log."""
+        ...
+
 
 class ModelRunner:
     """Runs plans on a decoder with a paged KV cache, eagerly, on one device and stream."""
@@ -85,6 +90,10 @@ class ModelRunner:
         self._inputs = InputBuilder(self._rows, config.block_size)
         self._sampler = Sampler(self._rows, eos_token_ids)
         self._device = shape.device
+
+    @property
+    def padding(self) -> dict[str, Any]:
+        return {}
 
     def wrap_masks(self, wrap: Callable[[MaskSource], MaskSource]) -> None:
         """Put something between the sampler and what tells it the tokens of constrained sequences."""

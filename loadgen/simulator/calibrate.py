@@ -18,7 +18,8 @@ from engine.record.step_log import read_step_log
 from loadgen.prompts import TokenRange
 from loadgen.run.preflight import ServerUnusableError
 from loadgen.simulator.fit import fit_profile
-from loadgen.simulator.profile import Profile, ProfileError, write_profile
+from loadgen.simulator.front_end import ClientView
+from loadgen.simulator.profile import Line, Profile, ProfileError, write_profile
 from loadgen.simulator.sweep import Phase, Sweep
 
 _LOG_DELAY_S = 0.5  # the server writes its logs a few hundredths of a second late
@@ -103,8 +104,8 @@ def fit_logs(step_log: str | Path, event_log: str | Path, phases: list[Phase]) -
     begin_ns, end_ns = phases[0].begin_ns, phases[-1].end_ns
     entries = [entry for entry in entries if begin_ns <= entry.scheduled_at_ns < end_ns]
     calm = [phase for phase in phases if phase.is_calm]
-    ttft_s = [seconds for phase in calm for seconds in phase.ttft_s]
-    return fit_profile(header, entries, _records_of(calm, records), ttft_s)
+    seen = [ClientView(*view) for phase in calm for view in phase.seen]
+    return fit_profile(header, entries, _records_of(calm, records), seen)
 
 
 def _records_of(phases: list[Phase], records: list[RequestRecord]) -> list[RequestRecord]:
@@ -132,14 +133,19 @@ def render_fit(profile: Profile) -> str:
             f"of all together {figures['total_error']:+.1%} ({figures['held_out_steps']} steps, up to "
             f"{figures['max_decode_rows']} decodes and {figures['max_prompt_rows']} prompt tokens)"
         )
+    for name, cost in (("decodes", host.launch_decodes), ("chunks", host.launch_chunks)):
+        lead = f", of which the device waits for {cost.lead_s * 1e6:.0f} us at most"
+        lines.append(f"  host: launch {name} {_line(cost.seconds, 'sequence')}{lead}")
     lines.append(
-        f"  host: plan {host.schedule_s * 1e6:.0f} us + {host.schedule_per_row_s * 1e6:.2f} us/row, "
-        f"launch {host.launch_s * 1e6:.0f} us + {host.launch_per_row_s * 1e6:.2f} us/row, "
-        f"settle {host.commit_s * 1e6:.0f} us + {host.commit_per_token_s * 1e6:.2f} us/token, "
+        f"  host: plan {_line(host.schedule, 'sequence')}, settle {_line(host.commit, 'token')}, "
         f"between turns {host.pause_s * 1e6:.0f} us"
     )
     lines.append(
-        f"  front end: {front_end.before_s * 1e3:.2f} ms + {front_end.before_per_token_s * 1e6:.2f} us/token "
-        f"before, {front_end.delivery_s * 1e3:.2f} ms to deliver"
+        f"  front end: {_line(front_end.before, 'prompt token')} before, "
+        f"{_line(front_end.delivery, 'token')} of a step to deliver it"
     )
     return "\n".join(lines)
+
+
+def _line(line: Line, what: str) -> str:
+    return f"{line.constant * 1e6:.0f} us + {line.slope * 1e6:.2f} us/{what}"

@@ -23,14 +23,13 @@ class Tally:
     """Counts a run without keeping it, so that a million requests fit in memory."""
 
     objective: Objective
-    delivery_ns: int
     requests: int = 0
     good: int = 0
     ttft_s: list[float] = field(default_factory=list)
     tpot_s: list[float] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        result = result_of(outcome, self.delivery_ns)
+        result = result_of(outcome)
         self.requests += 1
         self.good += all(self.objective.met(result).values())
         if result.first_token_ns is not None:
@@ -60,7 +59,7 @@ def evaluate(
     trace_block_size: int | None,
     objective: Objective,
 ) -> Plan:
-    tally = Tally(objective, int(profile.front_end.delivery_s * 1e9))
+    tally = Tally(objective)
     fleet = simulate(profile, setting, requests, trace_block_size, tally.add)
     span_s = max(replica.now_ns for replica in fleet.replicas) / 1e9
     busy_s = sum(replica.counts.busy_ns for replica in fleet.replicas) / 1e9

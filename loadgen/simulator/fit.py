@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from engine.config import SchedulerConfig
 from engine.record import RequestRecord, StepEntry
-from loadgen.simulator.least_squares import robust_nonnegative
-from loadgen.simulator.profile import FrontEndCosts, HostCosts, Profile, ProfileError, max_step_rows
-from loadgen.simulator.step_model import Curve, StepCost, StepModel, StepTimer
+from loadgen.simulator.cost_fit import at_rest, chunk_cost, decode_cost, lead_of
+from loadgen.simulator.front_end import ClientView, front_end_costs
+from loadgen.simulator.least_squares import robust_line
+from loadgen.simulator.padding import Padding
+from loadgen.simulator.profile import (
+    HostCosts,
+    LaunchCost,
+    Line,
+    Profile,
+    ProfileError,
+    max_step_rows,
+)
+from loadgen.simulator.step_model import StepModel, StepTimer
 from loadgen.simulator.step_times import MeasuredStep, is_blocking, measured_steps
 
 _MIN_STEPS = 30
-_MIN_SAMPLES = 3  # in each piece of a curve
-_NOISE_LEVELS = 50
 _HELD_OUT = 5  # every fifth step judges the fit and takes no part in it
 
 
@@ -25,9 +32,9 @@ def fit_profile(
     header: dict[str, Any],
     entries: list[StepEntry],
     records: list[RequestRecord],
-    client_ttft_s: Sequence[float] = (),
+    seen: Sequence[ClientView] = (),
 ) -> Profile:
-    """`header` is the step log's, `client_ttft_s` what clients saw for the requests of `records`.
+    """`header` is the step log's, `seen` what clients saw of the requests of `records`.
 
     Raises `ProfileError` for a log with too few steps or without the limits of its scheduler.
     """
@@ -39,38 +46,41 @@ def fit_profile(
     if len(steps) < _MIN_STEPS:
         raise ProfileError(f"{len(steps)} timed steps are too few to fit anything")
     fitted = [step for place, step in enumerate(steps) if place % _HELD_OUT]
-    model = StepModel(_decode_cost(_of_kind(fitted, False)), _chunk_cost(_of_kind(fitted, True)))
     blocking = is_blocking(entries)
+    padding = Padding.from_json(config.get("padding"))
+    leads = (0.0, 0.0) if blocking else _leads(fitted, padding, limits)
+    model = _step_model(fitted, padding, leads)
     return Profile(
         limits=limits,
         pipeline_depth=config["pipeline_depth"],
         blocking_launch=blocking,
         step=model,
-        host=_host_costs(fitted),
-        front_end=_front_end(records, client_ttft_s),
+        host=_host_costs(fitted, leads),
+        front_end=front_end_costs(entries, records, seen),
         source={
             "model": config.get("model") or "embedded",
             "load_format": config.get("load_format"),
             "machine": config.get("machine"),
             "octavo_version": header["octavo_version"],
         },
-        fit=fit_quality(model, limits, steps[::_HELD_OUT]) | {"num_steps": len(steps)},
+        fit=fit_quality(model, limits, steps[::_HELD_OUT], leads) | {"num_steps": len(steps)},
     )
 
 
-def fit_quality(model: StepModel, limits: SchedulerConfig, steps: list[MeasuredStep]) -> dict[str, Any]:
+def fit_quality(
+    model: StepModel, limits: SchedulerConfig, steps: list[MeasuredStep], leads_s: tuple[float, float]
+) -> dict[str, Any]:
     """For each kind of step: relative errors of single predictions, and of the sum of all, noise included."""
-    timer = StepTimer(model, max_rows=max_step_rows(limits))
     quality = {}
-    for name, cost, with_chunks in (
-        ("decode_only", model.decode_only, False),
-        ("with_chunks", model.with_chunks, True),
+    for name, cost, lead_s in (
+        ("decode_only", model.decode_only, leads_s[0]),
+        ("with_chunks", model.with_chunks, leads_s[1]),
     ):
-        kind = _of_kind(steps, with_chunks)
+        kind = _of_kind(steps, cost is model.with_chunks)
         if not kind:
             continue
         measured = np.array([step.device_s for step in kind])
-        predicted = np.array([timer.seconds(step.shape, step.after_idle) for step in kind])
+        predicted = _predicted_s(model, limits, kind, lead_s)
         errors = np.abs(predicted - measured) / measured
         quality[name] = {
             "held_out_steps": len(kind),
@@ -84,129 +94,52 @@ def fit_quality(model: StepModel, limits: SchedulerConfig, steps: list[MeasuredS
     return quality
 
 
+def _predicted_s(
+    model: StepModel, limits: SchedulerConfig, steps: list[MeasuredStep], lead_s: float
+) -> np.ndarray:
+    timer = StepTimer(model, max_rows=max_step_rows(limits))
+    return np.array([timer.seconds(step.shape, step.exertion) + step.waited_s(lead_s) for step in steps])
+
+
 def _of_kind(steps: list[MeasuredStep], with_chunks: bool) -> list[MeasuredStep]:
     return [step for step in steps if bool(step.shape.num_chunks) == with_chunks]
 
 
-def _decode_cost(steps: list[MeasuredStep]) -> StepCost:
-    fit = _CostFit(steps)
-    fit.add_curve("decode_rows", _stair_knots(fit.column("decode_rows")))
-    fit.add_slope("decode_context")
-    fit.add_after_idle()
-    return fit.solve()
+def _step_model(steps: list[MeasuredStep], padding: Padding, leads_s: tuple[float, float]) -> StepModel:
+    decodes, chunks = _of_kind(steps, False), _of_kind(steps, True)
+    return StepModel(
+        decode_cost(decodes, padding, leads_s[0]), chunk_cost(chunks, padding, leads_s[1]), padding
+    )
 
 
-def _chunk_cost(steps: list[MeasuredStep]) -> StepCost:
-    fit = _CostFit(steps)
-    fit.add_constant()
-    for name in ("decode_rows", "prompt_rows", "total_rows"):
-        fit.add_curve(name, _even_knots(fit.column(name)))
-    for name in ("decode_context", "num_chunks", "chunk_work"):
-        fit.add_slope(name)
-    fit.add_after_idle()
-    return fit.solve()
+def _leads(steps: list[MeasuredStep], padding: Padding, limits: SchedulerConfig) -> tuple[float, float]:
+    """`lead_of` of both kinds, from a model of the steps that no lead could be seen in."""
+    decodes, chunks = _of_kind(steps, False), _of_kind(steps, True)
+    model = _step_model(at_rest(decodes) + at_rest(chunks), padding, (0.0, 0.0))
+    decode_lead, chunk_lead = (
+        lead_of(kind, _predicted_s(model, limits, kind, 0.0)) for kind in (decodes, chunks)
+    )
+    return decode_lead, chunk_lead
 
 
-def _stair_knots(rows: np.ndarray) -> np.ndarray:
-    """Each number of rows that was seen, thinned to where padded batches may begin and end."""
-    values, counts = np.unique(rows, return_counts=True)
-    at_an_edge = (values <= 16) | (values % 8 <= 1)
-    return values[(counts >= _MIN_SAMPLES) & at_an_edge]
-
-
-def _even_knots(rows: np.ndarray) -> np.ndarray:
-    """Knots that grow by a fifth, as far as enough samples lie between them."""
-    rows = np.sort(rows[rows > 0])
-    knots: list[int] = []
-    for place in range(0, len(rows), _MIN_SAMPLES):
-        if not knots or rows[place] > max(knots[-1] * 1.2, knots[-1] + 1):
-            knots.append(int(rows[place]))
-    return np.array(knots, dtype=np.int64)
-
-
-class _CostFit:
-    """Collects the columns of a least-squares problem and reads a `StepCost` from its solution."""
-
-    def __init__(self, steps: list[MeasuredStep]) -> None:
-        self._steps = steps
-        self._columns: list[np.ndarray] = []
-        self._constant: int | None = None  # these say which columns are whose
-        self._after_idle: int | None = None
-        self._slopes: dict[str, int] = {}
-        self._curves: dict[str, tuple[int, np.ndarray]] = {}
-
-    def column(self, name: str) -> np.ndarray:
-        return np.array([getattr(step.shape, name) for step in self._steps], dtype=np.float64)
-
-    def add_constant(self) -> None:
-        self._constant = self._add([np.ones(len(self._steps))])
-
-    def add_after_idle(self) -> None:
-        self._after_idle = self._add([np.array([step.after_idle for step in self._steps], dtype=np.float64)])
-
-    def add_slope(self, name: str) -> None:
-        self._slopes[name] = self._add([self.column(name)])
-
-    def add_curve(self, name: str, knots: np.ndarray) -> None:
-        """A level where there are rows at all, and a rise between each two knots, none of them negative."""
-        if not len(knots):
-            return
-        rows = self.column(name)
-        rises = [np.clip((rows - low) / (high - low), 0, 1) for low, high in pairwise(knots)]
-        self._curves[name] = self._add([(rows > 0).astype(np.float64), *rises]), knots
-
-    def solve(self) -> StepCost:
-        if not self._steps:
-            return StepCost()
-        seconds = np.array([step.device_s for step in self._steps])
-        design = np.stack(self._columns, axis=1)
-        x = robust_nonnegative(design, seconds)
-        return StepCost(
-            constant=0.0 if self._constant is None else float(x[self._constant]),
-            after_idle=0.0 if self._after_idle is None else float(x[self._after_idle]),
-            noise=_noise(seconds / np.maximum(design @ x, 1e-9)),
-            slopes={name: float(x[place]) for name, place in self._slopes.items()},
-            curves={
-                name: Curve(knots.astype(int).tolist(), np.cumsum(x[place : place + len(knots)]).tolist())
-                for name, (place, knots) in self._curves.items()
-            },
-        )
-
-    def _add(self, columns: list[np.ndarray]) -> int:
-        place = len(self._columns)
-        self._columns += columns
-        return place
-
-
-def _noise(factors: np.ndarray) -> list[float]:
-    """Means of equal shares of the sorted factors, so that their mean, and so the total time, is kept."""
-    count = min(_NOISE_LEVELS, len(factors))
-    return [float(part.mean()) for part in np.array_split(np.sort(factors), count)]
-
-
-def _host_costs(steps: list[MeasuredStep]) -> HostCosts:
-    rows = np.array([step.shape.decode_rows + step.shape.num_chunks for step in steps])
-    schedule = _line(rows, [step.schedule_s for step in steps])
-    commit = _line(np.array([step.num_generated for step in steps]), [step.commit_s for step in steps])
-    launch = _line(rows, [step.launch_s for step in steps])
+def _host_costs(steps: list[MeasuredStep], leads_s: tuple[float, float]) -> HostCosts:
     pauses = [step.pause_s for step in steps if step.pause_s is not None]
-    return HostCosts(*schedule, *launch, *commit, pause_s=float(np.median(pauses)) if pauses else 0.0)
+    return HostCosts(
+        schedule=_line(_sequences(steps), [step.schedule_s for step in steps]),
+        launch_decodes=_launch_cost(_of_kind(steps, False), leads_s[0]),
+        launch_chunks=_launch_cost(_of_kind(steps, True), leads_s[1]),
+        commit=_line([step.num_generated for step in steps], [step.commit_s for step in steps]),
+        pause_s=float(np.median(pauses)) if pauses else 0.0,
+    )
 
 
-def _line(x: np.ndarray, seconds: list[float]) -> tuple[float, float]:
-    """Constant and slope, neither negative."""
-    design = np.stack([np.ones(len(x)), x.astype(np.float64)], axis=1)
-    constant, slope = robust_nonnegative(design, np.array(seconds)).tolist()
-    return constant, slope
+def _launch_cost(steps: list[MeasuredStep], lead_s: float) -> LaunchCost:
+    return LaunchCost(_line(_sequences(steps), [step.launch_s for step in steps]), lead_s)
 
 
-def _front_end(records: list[RequestRecord], client_ttft_s: Sequence[float]) -> FrontEndCosts:
-    """Means can be compared without matching requests: what clients saw beyond the server's own time."""
-    finished = [record for record in records if record.first_token_ns and record.tokenized_ns]
-    if not finished:
-        return FrontEndCosts()
-    before = [(record.tokenized_ns - record.arrived_ns) / 1e9 for record in finished]
-    constant, slope = _line(np.array([record.num_prompt_tokens for record in finished]), before)
-    server_ttft_s = np.mean([(record.first_token_ns - record.arrived_ns) / 1e9 for record in finished])
-    delivery_s = float(np.mean(client_ttft_s) - server_ttft_s) if len(client_ttft_s) else 0.0
-    return FrontEndCosts(constant, slope, max(delivery_s, 0.0))
+def _sequences(steps: list[MeasuredStep]) -> list[int]:
+    return [step.shape.decode_rows + step.shape.num_chunks for step in steps]
+
+
+def _line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
+    return Line(*robust_line(counts, seconds)) if len(counts) else Line()

@@ -19,7 +19,7 @@ from loadgen.simulator.workload import RequestMaker
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one request. The times in the record are the engine's, from the start of the run."""
+    """What became of one request. Times count from the start of the run; those of tokens are the client's."""
 
     scheduled: ScheduledRequest
     due_ns: int
@@ -101,9 +101,8 @@ class Fleet:
         place = self._router.choose(self._loads, request.block_hashes)
         replica = self.replicas[place]
         record = request.record
-        front_end_s = self._costs.before_s + self._costs.before_per_token_s * scheduled.input_tokens
         record.arrived_ns = due_ns
-        record.tokenized_ns = due_ns + int(front_end_s * 1e9)
+        record.tokenized_ns = due_ns + self._costs.before.ns(scheduled.input_tokens)
         outcome = Outcome(scheduled, due_ns, place, record)
         if scheduled.input_tokens >= self._max_model_len:
             outcome.refused = "context_length"
@@ -120,20 +119,20 @@ class Fleet:
             heapq.heappush(self._turns, (replica.next_turn_ns, place))
 
     def _take(self, now_ns: int, committed: list[Committed]) -> None:
-        """A step was settled: note the tokens' times, and tell of requests that have ended."""
+        """A step was settled: note when clients have its tokens, and tell of requests that have ended."""
+        seen_ns = now_ns + self._costs.delivery.ns(len(committed))
         for sequence, _, reason in committed:
             record = sequence.request.record
-            record.token_times_ns[0].append(now_ns)
+            record.token_times_ns[0].append(seen_ns)
             if reason is not None:
                 record.finished_ns = now_ns
                 record.finish_reasons = [reason.value]
                 outcome = self._open.pop(record.request_id)
                 self._loads[outcome.replica] -= 1
-                self._conclude(outcome, now_ns)
+                self._conclude(outcome, seen_ns)
 
-    def _conclude(self, outcome: Outcome, now_ns: int) -> None:
+    def _conclude(self, outcome: Outcome, ended_ns: int) -> None:
         self._on_outcome(outcome)
-        ended_ns = now_ns + int(self._costs.delivery_s * 1e9)
         for follower in self._followers.pop(outcome.scheduled.index, ()):
             due_ns = ended_ns + follower.intended_ns
             heapq.heappush(self._arrivals, (due_ns, follower.index, follower))

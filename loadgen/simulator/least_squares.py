@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 _HUBER = 1.5  # residuals beyond so many typical ones count linearly
@@ -65,3 +67,10 @@ def robust_nonnegative(design: np.ndarray, seconds: np.ndarray) -> np.ndarray:
         typical = max(float(np.median(residuals)) / 0.6745, 1e-6)
         weights = np.minimum(1.0, _HUBER * typical / np.maximum(residuals, 1e-12))
     return x
+
+
+def robust_line(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Constant and slope of seconds over counts, neither negative."""
+    design = np.stack([np.ones(len(counts)), np.asarray(counts, dtype=np.float64)], axis=1)
+    constant, slope = robust_nonnegative(design, np.asarray(seconds, dtype=np.float64)).tolist()
+    return constant, slope

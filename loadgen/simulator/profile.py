@@ -12,7 +12,7 @@ import orjson
 from engine.config import SchedulerConfig
 from loadgen.simulator.step_model import StepModel
 
-SCHEMA = "octavo.simulator.profile/1"
+SCHEMA = "octavo.simulator.profile/2"
 
 
 class ProfileError(ValueError):
@@ -20,25 +20,59 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class HostCosts:
-    """What the engine thread takes around a step, in seconds: linear in what it handles."""
+class Line:
+    """Seconds: a constant, and more for each of something."""
 
-    schedule_s: float = 0.0
-    schedule_per_row_s: float = 0.0
-    launch_s: float = 0.0  # without the step itself, where launching computes it
-    launch_per_row_s: float = 0.0
-    commit_s: float = 0.0
-    commit_per_token_s: float = 0.0
+    constant: float = 0.0
+    slope: float = 0.0
+
+    def ns(self, count: int) -> int:
+        return int((self.constant + self.slope * count) * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCost:
+    """What the host takes to launch one kind of step, without the step itself where launching computes it."""
+
+    seconds: Line = field(default_factory=Line)  # by sequences
+    lead_s: float = 0.0  # of them, those before the device has what it computes for long
+
+
+@dataclass(frozen=True, slots=True)
+class HostCosts:
+    """What the engine thread takes around a step."""
+
+    schedule: Line = field(default_factory=Line)  # by sequences
+    launch_decodes: LaunchCost = field(default_factory=LaunchCost)
+    launch_chunks: LaunchCost = field(default_factory=LaunchCost)  # beside decodes or alone
+    commit: Line = field(default_factory=Line)  # by tokens
     pause_s: float = 0.0  # between two turns of the loop
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> HostCosts:
+        return cls(
+            schedule=Line(**value["schedule"]),
+            launch_decodes=_launch_cost(value["launch_decodes"]),
+            launch_chunks=_launch_cost(value["launch_chunks"]),
+            commit=Line(**value["commit"]),
+            pause_s=value["pause_s"],
+        )
+
+
+def _launch_cost(value: Mapping[str, Any]) -> LaunchCost:
+    return LaunchCost(Line(**value["seconds"]), value["lead_s"])
 
 
 @dataclass(frozen=True, slots=True)
 class FrontEndCosts:
-    """What a request and its tokens take outside the engine thread, in seconds."""
+    """What a request and its tokens take outside the engine thread."""
 
-    before_s: float = 0.0  # from the client's send to the engine's inbox
-    before_per_token_s: float = 0.0  # of the prompt
-    delivery_s: float = 0.0  # from a token on the host to the client
+    before: Line = field(default_factory=Line)  # from the client's send to the inbox, by prompt tokens
+    delivery: Line = field(default_factory=Line)  # from the host to the client, by the step's tokens
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> FrontEndCosts:
+        return cls(Line(**value["before"]), Line(**value["delivery"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +100,8 @@ class Profile:
                 pipeline_depth=value["pipeline_depth"],
                 blocking_launch=value["blocking_launch"],
                 step=StepModel.from_json(value["step"]),
-                host=HostCosts(**value["host"]),
-                front_end=FrontEndCosts(**value["front_end"]),
+                host=HostCosts.from_json(value["host"]),
+                front_end=FrontEndCosts.from_json(value["front_end"]),
                 source=value["source"],
                 fit=value["fit"],
             )

@@ -16,9 +16,10 @@ from engine.pacer import Pacer
 from engine.plan import Committed, StepPlan
 from engine.request import Request
 from engine.scheduler import Scheduler
+from loadgen.simulator.exertion import Exertion
 from loadgen.simulator.profile import Profile, max_step_rows
 from loadgen.simulator.step_model import StepTimer
-from loadgen.simulator.step_shape import shape_of_plan
+from loadgen.simulator.step_shape import StepShape, shape_of_plan
 from loadgen.simulator.workload import TOKEN
 
 NEVER = 1 << 62
@@ -55,11 +56,9 @@ class Replica:
         self.counts = ReplicaCounts()
         self.prompt_backlog = 0  # prompt tokens of requests that wait for their first token
         self._timer = StepTimer(profile.step, max_rows=max_step_rows(limits), noise_seed=noise_seed)
-        host = profile.host
-        self._schedule_ns, self._schedule_row_ns = int(host.schedule_s * 1e9), host.schedule_per_row_s * 1e9
-        self._launch_ns, self._launch_row_ns = int(host.launch_s * 1e9), host.launch_per_row_s * 1e9
-        self._commit_ns, self._commit_token_ns = int(host.commit_s * 1e9), host.commit_per_token_s * 1e9
-        self._pause_ns = int(host.pause_s * 1e9)
+        self._exertion = Exertion()
+        self._host = profile.host
+        self._pause_ns = int(profile.host.pause_s * 1e9)
         self._depth = profile.pipeline_depth
         budget = self.scheduler.chunk_budget
         self._pacer = Pacer(budget) if budget is not None and self._depth > 1 else None
@@ -110,26 +109,38 @@ class Replica:
             sequence.block_hashes += output_hashes
 
     def _launch(self, plan: StepPlan) -> None:
-        begun_ns = self.now_ns
+        planned_ns = self.now_ns
         shape = shape_of_plan(plan)
-        rows = shape.decode_rows + shape.num_chunks
-        self.now_ns += self._schedule_ns + int(self._schedule_row_ns * rows)
-        launched_ns = self.now_ns
-        after_idle = not self._blocking and launched_ns >= self._device_free_ns
-        step_ns = int(self._timer.seconds(shape, after_idle) * 1e9)
-        self.now_ns += self._launch_ns + int(self._launch_row_ns * rows)
+        num_sequences = shape.decode_rows + shape.num_chunks
+        cost = self._host.launch_chunks if shape.num_chunks else self._host.launch_decodes
+        launched_ns = planned_ns + self._host.schedule.ns(num_sequences)
+        self.now_ns = launched_ns + cost.seconds.ns(num_sequences)
         if self._blocking:
-            self.now_ns += step_ns
-            ready_ns = self.now_ns
+            begun_ns, ready_ns = self._compute_here(shape)
         else:
-            ready_ns = max(launched_ns, self._device_free_ns) + step_ns
-        self._device_free_ns = ready_ns
+            begun_ns, ready_ns = self._compute_there(shape, launched_ns, cost.lead_s)
         if self._pacer is not None:
-            self._pacer.observe((self.now_ns - begun_ns) / 1e9)
-        self._in_flight.append(_InFlight(plan, launched_ns, step_ns, ready_ns))
+            self._pacer.observe((self.now_ns - planned_ns) / 1e9)
+        self._device_free_ns = ready_ns
+        self._in_flight.append(_InFlight(plan, launched_ns, ready_ns - begun_ns, ready_ns))
         self.counts.steps += 1
-        self.counts.busy_ns += step_ns
+        self.counts.busy_ns += ready_ns - begun_ns
         self.counts.preemptions += plan.num_preempted
+
+    def _compute_here(self, shape: StepShape) -> tuple[int, int]:
+        """Launching computes the step. When it began and ended."""
+        begun_ns = self.now_ns
+        self.now_ns += int(self._timer.seconds(shape) * 1e9)
+        return begun_ns, self.now_ns
+
+    def _compute_there(self, shape: StepShape, launched_ns: int, lead_s: float) -> tuple[int, int]:
+        """A free device begins at once, and waits for what is launched `lead_s` later. As `_compute_here`."""
+        begun_ns = max(launched_ns, self._device_free_ns)
+        computing_ns = max(begun_ns, launched_ns + int(lead_s * 1e9))
+        seconds = self._timer.seconds(shape, self._exertion.before(computing_ns))
+        ready_ns = computing_ns + int(seconds * 1e9)
+        self._exertion.add(ready_ns, shape.prompt_rows)
+        return begun_ns, ready_ns
 
     def _settle(self, step: _InFlight) -> None:
         waited = step.ready_ns - self.now_ns > WAITED_NS
@@ -146,4 +157,4 @@ class Replica:
                 record.first_token_ns = self.now_ns
                 self.prompt_backlog -= chunk.sequence.num_prompt_tokens
         self._on_step(self.now_ns, committed)
-        self.now_ns += self._commit_ns + int(self._commit_token_ns * len(committed))
+        self.now_ns += self._host.commit.ns(len(committed))

@@ -18,8 +18,8 @@ from loadgen.simulator.traffic import Traffic
 _LAG_LIMITS = dict.fromkeys(("lag_p50_ms", "lag_p99_ms", "lag_max_ms"), 1.0)  # there is none to limit
 
 
-def result_of(outcome: Outcome, delivery_ns: int) -> RequestResult:
-    """As a client would have measured it; `delivery_ns` after the engine had a token the client has it."""
+def result_of(outcome: Outcome) -> RequestResult:
+    """As a client would have measured it."""
     scheduled, record = outcome.scheduled, outcome.record
     result = RequestResult(
         index=scheduled.index,
@@ -40,7 +40,7 @@ def result_of(outcome: Outcome, delivery_ns: int) -> RequestResult:
         result.status = 429 if outcome.refused == "http_429" else 400
         result.headers_ns = result.first_byte_ns = result.end_ns = record.tokenized_ns
         return result
-    times = array("q", [time_ns + delivery_ns for time_ns in record.token_times_ns[0]])
+    times = array("q", record.token_times_ns[0])
     result.status = 200
     result.headers_ns = record.tokenized_ns
     result.first_byte_ns = result.first_token_ns = result.first_content_ns = times[0]
@@ -63,13 +63,12 @@ def write_run(
     """Simulate, and leave a record as a live run does; the fleet as it is after the last request."""
     write_intent(directory, _environment(profile, setting, traffic, objectives), traffic.requests)
     writer = RunWriter(directory)
-    delivery_ns = int(profile.front_end.delivery_s * 1e9)
     fleet = simulate(
         profile,
         setting,
         traffic.requests,
         traffic.block_size,
-        lambda outcome: writer.add(result_of(outcome, delivery_ns)),
+        lambda outcome: writer.add(result_of(outcome)),
     )
     wall_s = max(replica.now_ns for replica in fleet.replicas) / 1e9
     writer.end({"cpu_s": 0.0, "wall_s": wall_s, "interrupted": False, "max_stall_ns": 0})

@@ -1,7 +1,8 @@
-"""How long a step takes, from its shape: monotone curves over its rows and straight lines over the rest.
+"""How long the device computes a step, from its shape and from what it did before.
 
 Steps with and without prompt chunks are different machines (other kernels, other graphs), so each kind has a
-cost of its own. A curve can hold the stairs that padded graph sizes make, since its points lie where data is.
+cost of its own: monotone curves over rows, which are padded as the server pads them, straight lines over the
+rest, and a slowdown where the device has just computed prompts.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from loadgen.simulator.padding import Padding
 from loadgen.simulator.step_shape import StepShape
 
 _NOISE_PERIOD = 1 << 14  # draws before they repeat
+LEAST_SPEED = 0.5  # of a device that has computed prompts for long
 
-CURVES = ("decode_rows", "prompt_rows", "total_rows")
-SLOPES = ("decode_context", "num_chunks", "chunk_work")
+PADDED_ROWS, DECODE_ROWS = CURVES = ("padded_rows", "decode_rows")
+DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK = SLOPES = ("decode_context", "num_chunks", "chunk_work")
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds over rows, linear between points. Beyond the last one its mean slope goes on."""
+    """Seconds over rows, linear between points. Beyond the last one the slope of the upper half goes on."""
 
     rows: list[int]
     seconds: list[float]
@@ -31,11 +34,11 @@ class Curve:
         """The seconds of 0, 1, ... size rows; nothing for none."""
         if not self.rows:
             return [0.0] * (size + 1)
-        values = np.interp(np.arange(size + 1), self.rows, self.seconds)
         last = self.rows[-1]
+        values = np.interp(np.arange(size + 1), self.rows, self.seconds)
         if size > last:
-            slope = self.seconds[-1] / max(last, 1)
-            values[last + 1 :] += slope * np.arange(1, size - last + 1)
+            half, end = np.interp([last / 2, last], self.rows, self.seconds)
+            values[last + 1 :] += (end - half) / (last / 2) * np.arange(1, size - last + 1)
         values[0] = 0.0
         table: list[float] = values.tolist()
         return table
@@ -43,18 +46,17 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds of one kind of step: constants, curves by name (`CURVES`), slopes by name (`SLOPES`), noise."""
+    """Seconds of one kind of step: curves by name (`CURVES`), slopes by name (`SLOPES`), slowdown, noise."""
 
-    constant: float = 0.0
-    after_idle: float = 0.0  # more, where the device was idle and the launch is not hidden
     curves: dict[str, Curve] = field(default_factory=dict)
     slopes: dict[str, float] = field(default_factory=dict)
+    slowdown: float = 0.0  # share of its speed that the device loses for each row of its `Exertion`
     noise: list[float] = field(default_factory=list)  # measured over predicted, as equally likely factors
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> StepCost:
         curves = {name: Curve(**curve) for name, curve in value["curves"].items()}
-        return cls(value["constant"], value["after_idle"], curves, value["slopes"], value["noise"])
+        return cls(curves, value["slopes"], value["slowdown"], value["noise"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,18 @@ class StepModel:
 
     decode_only: StepCost
     with_chunks: StepCost
+    padding: Padding = field(default_factory=Padding)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> StepModel:
-        return cls(StepCost.from_json(value["decode_only"]), StepCost.from_json(value["with_chunks"]))
+        return cls(
+            StepCost.from_json(value["decode_only"]),
+            StepCost.from_json(value["with_chunks"]),
+            Padding.from_json(value["padding"]),
+        )
 
 
 class StepTimer:
@@ -77,39 +84,36 @@ class StepTimer:
 
     def __init__(self, model: StepModel, *, max_rows: int, noise_seed: int | None = None) -> None:
         """Without a `noise_seed`, steps of one shape all take the same time."""
+        self._padding = model.padding
         self._decode = _Tables(model.decode_only, max_rows, noise_seed)
         self._chunks = _Tables(model.with_chunks, max_rows, noise_seed)
 
-    def seconds(self, shape: StepShape, after_idle: bool = False) -> float:
+    def seconds(self, shape: StepShape, exertion: float = 0.0) -> float:
         """What the device takes for such a step."""
         tables = self._chunks if shape.num_chunks else self._decode
-        seconds = tables.of_shape(shape)
-        if after_idle:
-            seconds += tables.after_idle
+        seconds = tables.of_shape(shape, self._padding.rows_of(shape))
+        if exertion:
+            seconds /= max(1.0 - tables.slowdown * exertion, LEAST_SPEED)
         return seconds * next(tables.noise)
 
 
 class _Tables:
     def __init__(self, cost: StepCost, max_rows: int, noise_seed: int | None) -> None:
-        self.constant, self.after_idle = cost.constant, cost.after_idle
         empty = Curve([], [])
-        self.decode, self.prompt, self.total = (
-            cost.curves.get(name, empty).table(max_rows) for name in CURVES
-        )
-        self.context, self.chunk, self.work = (cost.slopes.get(name, 0.0) for name in SLOPES)
+        self._padded, self._decode = (cost.curves.get(name, empty).table(max_rows) for name in CURVES)
+        self._context, self._chunk, self._work = (cost.slopes.get(name, 0.0) for name in SLOPES)
+        self.slowdown = cost.slowdown
         factors = np.ones(1)
         if cost.noise and noise_seed is not None:
             factors = np.random.default_rng(noise_seed).choice(cost.noise, size=_NOISE_PERIOD)
         self.noise = itertools.cycle(factors.tolist())
 
-    def of_shape(self, shape: StepShape) -> float:
-        decode_rows, decode_context, num_chunks, prompt_rows, chunk_work = shape
+    def of_shape(self, shape: StepShape, padded_rows: int) -> float:
+        decode_rows, decode_context, num_chunks, _, chunk_work = shape
         return (
-            self.constant
-            + self.decode[decode_rows]
-            + self.prompt[prompt_rows]
-            + self.total[decode_rows + prompt_rows]
-            + self.context * decode_context
-            + self.chunk * num_chunks
-            + self.work * chunk_work
+            self._padded[padded_rows]
+            + self._decode[decode_rows]
+            + self._context * decode_context
+            + self._chunk * num_chunks
+            + self._work * chunk_work
         )

@@ -6,9 +6,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from engine.record import StepEntry
+from loadgen.simulator.exertion import Exertion
 from loadgen.simulator.step_shape import StepShape, shape_of_entry
 
 _IDLE_NS = 500_000  # after a longer pause the loop had waited, for a request or for the right moment
+_WAITED_NS = 50_000  # collecting takes longer only if the step has not ended yet, as in `engine.loop`
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +18,18 @@ class MeasuredStep:
     """One step as the engine thread saw it. Times in seconds."""
 
     shape: StepShape
-    device_s: float
+    device_s: float  # from its beginning on the device, when part of it may still have to be launched
+    backlog_s: float  # how long the device was still busy with the step before when launching began
+    exertion: float  # of the device as it began
     schedule_s: float
     launch_s: float  # without the step itself, where launching computes it
     commit_s: float
     num_generated: int
     pause_s: float | None  # from settling a step to planning this one; None after a wait
-    after_idle: bool  # the device had nothing to do when it came, so launching it is in `device_s`
+
+    def waited_s(self, lead_s: float) -> float:
+        """How much of `device_s` the device waited for what is launched `lead_s` after the first of it."""
+        return max(lead_s - self.backlog_s, 0.0)
 
 
 def is_blocking(entries: list[StepEntry]) -> bool:
@@ -33,27 +40,36 @@ def is_blocking(entries: list[StepEntry]) -> bool:
 def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
     """The steps of a log, in order, that the device timed."""
     blocking = is_blocking(entries)
+    exertion = Exertion()
     steps = []
-    collected_ns = 0
+    free_ns = 0  # when the device had done all before
     settled_ns = [entry.collected_at_ns + entry.collect_ns + entry.commit_ns for entry in entries]
     for entry in entries:
         if not entry.device_ns:
             continue
+        shape = shape_of_entry(entry)
         launched_ns = entry.scheduled_at_ns + entry.schedule_ns
-        ready_ns = entry.collected_at_ns + entry.collect_ns
         before = bisect_right(settled_ns, entry.scheduled_at_ns)
         pause_ns = entry.scheduled_at_ns - settled_ns[before - 1] if before else _IDLE_NS
         steps.append(
             MeasuredStep(
-                shape=shape_of_entry(entry),
+                shape=shape,
                 device_s=entry.device_ns / 1e9,
+                backlog_s=max(free_ns - launched_ns, 0) / 1e9,
+                exertion=0.0 if blocking else exertion.before(max(launched_ns, free_ns)),
                 schedule_s=entry.schedule_ns / 1e9,
                 launch_s=(entry.launch_ns - (entry.device_ns if blocking else 0)) / 1e9,
                 commit_s=entry.commit_ns / 1e9,
                 num_generated=entry.num_generated,
                 pause_s=pause_ns / 1e9 if pause_ns < _IDLE_NS else None,
-                after_idle=not blocking and launched_ns >= collected_ns,
             )
         )
-        collected_ns = ready_ns
+        free_ns = _ended_ns(entry, max(launched_ns, free_ns))
+        exertion.add(free_ns, shape.prompt_rows)
     return steps
+
+
+def _ended_ns(entry: StepEntry, begun_ns: int) -> int:
+    """Seen by the host if it waited, else by the device's own measure."""
+    ready_ns = entry.collected_at_ns + entry.collect_ns
+    return ready_ns if entry.collect_ns > _WAITED_NS else min(ready_ns, begun_ns + entry.device_ns)

@@ -8,6 +8,8 @@ closed loops, as mixed as real traffic. A phase that runs out of time drops what
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from loadgen.schedule import ScheduledRequest
 
 _SHARES = {"prompts": 0.15, "waves": 0.45, "users": 0.4}
 _SHORT_PROMPT = 24
+_FEW_USERS = 64  # that one client can serve as fast as they come
 _LEAST_OUTPUT = 4
 _MOST_OUTPUT = 256
 _PREFILL_SHARE = 0.05  # of all the time, for the prompts of one wave
@@ -45,12 +48,12 @@ class Phase:
     end_ns: int = 0
     num_sent: int = 0
     num_prompt_tokens: int = 0
-    ttft_s: list[float] = field(default_factory=list)  # of requests that were answered to the end
+    seen: list[tuple[str, int, int]] = field(default_factory=list)  # `ClientView`s of whole answers
 
     @property
     def is_calm(self) -> bool:
         """Whether the client was not flooding: else its own and the parser's queue would show in the TTFT."""
-        return self.name != "waves"
+        return self.name in ("prompts", "few users")
 
 
 class Sweep:
@@ -75,6 +78,8 @@ class Sweep:
         self._token_range = token_range
         self._prompt_rate = 0.0  # prompt tokens per second, one request at a time
         self._failure = ""  # the last request's
+        self._name = f"calibrate.{os.urandom(4).hex()}"  # of this sweep, in the ids of its requests
+        self._numbers = itertools.count()
         self._rng = np.random.default_rng(seed)
         self._deadline_s = 0.0
 
@@ -86,7 +91,7 @@ class Sweep:
     async def _run(self) -> None:
         self._model = (await served_model(self._pool, self._server, None)).name
         await self._timed("prompts", _SHARES["prompts"], self._users(1, self._prompts_alone()))
-        if not self.phases[0].ttft_s:
+        if not self.phases[0].seen:
             raise ServerUnusableError(f"no prompt was answered ({self._failure})")
         alone = self.phases[0]
         self._prompt_rate = alone.num_prompt_tokens / (alone.end_ns - alone.begin_ns) * 1e9
@@ -97,7 +102,8 @@ class Sweep:
         share = _SHARES["users"] / len(counts)
         longest = min(self.max_prompt_tokens, int(self._prompt_rate * share * self.seconds / 8))
         for count in counts:
-            await self._timed("users", share, self._users(count, self._mixed(max(longest, _SHORT_PROMPT))))
+            name = "few users" if count <= _FEW_USERS else "users"
+            await self._timed(name, share, self._users(count, self._mixed(max(longest, _SHORT_PROMPT))))
         await self._pool.close()
 
     async def _timed(self, name: str, share: float, run: Coroutine[Any, Any, None]) -> None:
@@ -108,17 +114,22 @@ class Sweep:
         phase.end_ns = time.monotonic_ns()
 
     def _waves(self) -> list[tuple[int, int]]:
-        """(requests, prompt tokens): all rows over deep and short contexts, a few over very deep ones.
+        """(requests, prompt tokens): all rows over deep and short contexts, fewer over deeper ones.
 
         The prompts of one wave may take a part of the time only.
         """
         limits = self.limits
         rows = limits.max_num_seqs
-        few = max(rows // 16, 1)
+        some, few = max(rows // 4, 1), max(rows // 16, 1)
         affordable = int(self._prompt_rate * self.seconds * _PREFILL_SHARE)
         total = min(affordable, limits.num_blocks * limits.block_size * 3 // 4)
         longest = limits.max_model_len // 2
-        depths = [(rows, total // rows), (rows, _SHORT_PROMPT), (few, total // few)]
+        depths = [
+            (rows, total // rows),
+            (rows, _SHORT_PROMPT),
+            (some, total // some),
+            (few, total // few),
+        ]
         return [(count, max(min(depth, longest), _SHORT_PROMPT)) for count, depth in depths]
 
     async def _wave(self, count: int, prompt_tokens: int) -> None:
@@ -162,15 +173,15 @@ class Sweep:
         prompt = self._rng.integers(low, high, ask.prompt_tokens).tolist()
         options = {"model": self._model, "prompt": prompt, "max_tokens": ask.output_tokens, "stream": True}
         body = orjson.dumps(options | {"ignore_eos": True, "temperature": 0})
-        exchange = await self._pool.fetch(
-            self._server.request("POST", "/v1/completions", [body]), max(self._time_left(), 0.01)
-        )
+        name = f"{self._name}.{next(self._numbers)}"
+        request = self._server.request("POST", "/v1/completions", [body], name)
+        exchange = await self._pool.fetch(request, max(self._time_left(), 0.01))
         self.phases[-1].num_sent += 1
         self.phases[-1].num_prompt_tokens += ask.prompt_tokens
         result = measure(ScheduledRequest(0, 0, ask.prompt_tokens, ask.output_tokens, 0), "", exchange, 0)
         self._failure = f"{result.failure}: {result.detail}"
         if result.ok and result.first_token_ns is not None and result.sent_ns is not None:
-            self.phases[-1].ttft_s.append((result.first_token_ns - result.sent_ns) / 1e9)
+            self.phases[-1].seen.append((name, result.sent_ns, result.first_token_ns))
 
     def _time_left(self) -> float:
         return self._deadline_s - time.monotonic()

@@ -8,17 +8,19 @@ import numpy as np
 
 from engine.config import SchedulerConfig
 from loadgen.schedule import ScheduledRequest
-from loadgen.simulator.profile import FrontEndCosts, HostCosts, Profile
+from loadgen.simulator.profile import FrontEndCosts, HostCosts, Line, Profile
 from loadgen.simulator.step_model import Curve, StepCost, StepModel
 
 STEP_MODEL = StepModel(
     decode_only=StepCost(
-        curves={"decode_rows": Curve([1, 8, 9, 32], [0.004, 0.005, 0.007, 0.009])},
+        curves={"padded_rows": Curve([1, 8, 9, 32], [0.004, 0.005, 0.007, 0.009])},
         slopes={"decode_context": 1e-7},
     ),
     with_chunks=StepCost(
-        constant=0.004,
-        curves={"prompt_rows": Curve([1, 256], [0.001, 0.02]), "decode_rows": Curve([1, 32], [0.001, 0.003])},
+        curves={
+            "padded_rows": Curve([1, 256], [0.005, 0.024]),
+            "decode_rows": Curve([1, 32], [0.001, 0.003]),
+        },
         slopes={"decode_context": 1e-7, "num_chunks": 1e-4, "chunk_work": 1e-9},
     ),
 )
@@ -41,7 +43,7 @@ def make_profile(
         blocking_launch=blocking,
         step=STEP_MODEL,
         host=host or HostCosts(),
-        front_end=FrontEndCosts(before_s=0.001, delivery_s=0.0005),
+        front_end=FrontEndCosts(before=Line(0.001), delivery=Line(0.0005)),
         source={"model": "made-up", "machine": None, "octavo_version": "0"},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,32 @@ import numpy as np
 import pytest
 
 from engine.record import RequestRecord, StepEntry
+from loadgen.simulator.exertion import Exertion
 from loadgen.simulator.fit import fit_profile
+from loadgen.simulator.front_end import ClientView
+from loadgen.simulator.padding import Padding
 from loadgen.simulator.profile import ProfileError, max_step_rows, read_profile, write_profile
 from loadgen.simulator.step_model import StepModel, StepTimer
 from loadgen.simulator.step_shape import StepShape, shape_of_entry
 from tests.support.simulation import STEP_MODEL, make_profile
 
 LIMITS = make_profile(num_blocks=2000, max_num_seqs=32).limits
-SCHEDULE_NS, LAUNCH_NS, COMMIT_NS = 20_000, 100_000, 40_000
+SCHEDULE_NS, LAUNCH_NS, COMMIT_NS, LEAD_NS = 20_000, 400_000, 40_000, 150_000
+
+# As STEP_MODEL, but padded, and slowed down by prompts.
+PADDED = replace(
+    STEP_MODEL,
+    decode_only=replace(STEP_MODEL.decode_only, slowdown=2e-4),
+    with_chunks=replace(STEP_MODEL.with_chunks, slowdown=3e-4),
+    padding=Padding(decode_sizes=[1, 4, 8, 16, 32], sizes=[64, 128, 192], decode_rooms=[8, 32]),
+)
+MACHINES = {1: STEP_MODEL, 2: PADDED}  # by pipeline depth
 
 
 def header(depth: int) -> dict[str, Any]:
+    padding = asdict(MACHINES[depth].padding)
     config = {"limits": asdict(LIMITS), "pipeline_depth": depth, "model": "made-up", "machine": {}}
-    return {"config": config, "octavo_version": "0"}
+    return {"config": config | {"padding": padding}, "octavo_version": "0"}
 
 
 def make_entry(rng: np.random.Generator, step: int) -> StepEntry:
@@ -52,53 +65,59 @@ def make_entry(rng: np.random.Generator, step: int) -> StepEntry:
 
 
 def make_log(depth: int, *, noise: float, count: int = 3000) -> list[StepEntry]:
-    """Steps back to back: launched one ahead of the device at depth 2, computed by launching at depth 1."""
+    """At depth 1 launching computes; at depth 2 the device is busy for longer, ends meanwhile, or rested."""
     rng = np.random.default_rng(5)
-    timer = StepTimer(STEP_MODEL, max_rows=max_step_rows(LIMITS))
-    entries, now_ns = [], 1_000
+    timer, exertion = StepTimer(MACHINES[depth], max_rows=max_step_rows(LIMITS)), Exertion()
+    entries, free_ns = [], 100_000_000
     for step in range(count):
         entry = make_entry(rng, step)
-        seconds = timer.seconds(shape_of_entry(entry)) * rng.normal(1, noise)
-        if depth == 1:
-            entry.scheduled_at_ns = now_ns
-            entry.device_ns = int(seconds * 1e9)
-            entry.launch_ns = LAUNCH_NS + entry.device_ns
-            entry.collected_at_ns = now_ns + SCHEDULE_NS + entry.launch_ns
-            now_ns = entry.collected_at_ns + COMMIT_NS
-        else:
-            entry.scheduled_at_ns = now_ns - 1_000_000
-            entry.collected_at_ns = now_ns
-            entry.device_ns = entry.collect_ns = int(seconds * 1e9)
-            now_ns += entry.collect_ns
+        shape = shape_of_entry(entry)
+        launched_ns = free_ns if depth == 1 else free_ns + int(rng.choice([-1_000_000, -100_000, 5_000_000]))
+        computing_ns = launched_ns + LAUNCH_NS if depth == 1 else max(launched_ns + LEAD_NS, free_ns)
+        before = exertion.before(computing_ns) if depth > 1 else 0.0
+        step_ns = int(timer.seconds(shape, before) * rng.normal(1, noise) * 1e9)
+        ended_ns = computing_ns + step_ns
+        entry.scheduled_at_ns = launched_ns - SCHEDULE_NS
+        entry.device_ns = step_ns if depth == 1 else ended_ns - max(launched_ns, free_ns)
+        entry.launch_ns = LAUNCH_NS + (step_ns if depth == 1 else 0)
+        entry.collected_at_ns = launched_ns + entry.launch_ns
+        entry.collect_ns = ended_ns - entry.collected_at_ns
+        exertion.add(ended_ns, shape.prompt_rows)
+        free_ns = ended_ns
         entries.append(entry)
     return entries
 
 
-def worst_error(model: StepModel) -> float:
-    """Over steps with up to 32 decodes and 128 prompt tokens, relative to the true machine."""
-    true, fitted = (StepTimer(each, max_rows=max_step_rows(LIMITS)) for each in (STEP_MODEL, model))
+def worst_error(fitted: StepModel, true: StepModel) -> float:
+    """Over steps with up to 32 decodes and 128 prompt tokens, after a rest and after others."""
+    timers = [StepTimer(model, max_rows=max_step_rows(LIMITS)) for model in (true, fitted)]
     shapes = [StepShape(rows, rows * 800, 0, 0, 0) for rows in range(1, 33)]
     shapes += [StepShape(rows, rows * 800, 2, 100, 60_000) for rows in range(0, 33, 4)]
-    return max(abs(fitted.seconds(shape) / true.seconds(shape) - 1) for shape in shapes)
+    exertions = (0.0, 200.0) if true is PADDED else (0.0,)
+    pairs = [[timer.seconds(shape, e) for timer in timers] for shape in shapes for e in exertions]
+    return max(abs(found / real - 1) for real, found in pairs)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_the_machine_behind_a_log_is_found(depth: int) -> None:
     profile = fit_profile(header(depth), make_log(depth, noise=0.02), [])
     assert profile.blocking_launch == (depth == 1)
-    assert worst_error(profile.step) < 0.04
+    assert worst_error(profile.step, MACHINES[depth]) < 0.04
     for kind in ("decode_only", "with_chunks"):
         assert profile.fit[kind]["mean_error"] < 0.03
         assert abs(profile.fit[kind]["total_error"]) < 0.01
-    assert profile.host.schedule_s == pytest.approx(SCHEDULE_NS / 1e9, rel=0.05)
-    assert profile.host.commit_s == pytest.approx(COMMIT_NS / 1e9, rel=0.05)
-    assert profile.host.launch_s == pytest.approx(LAUNCH_NS / 1e9, rel=0.05)
+    host = profile.host
+    assert host.schedule.constant == pytest.approx(SCHEDULE_NS / 1e9, rel=0.05)
+    assert host.commit.constant == pytest.approx(COMMIT_NS / 1e9, rel=0.05)
+    for launch in (host.launch_decodes, host.launch_chunks):
+        assert launch.seconds.constant == pytest.approx(LAUNCH_NS / 1e9, rel=0.05)
+        assert launch.lead_s == pytest.approx(LEAD_NS / 1e9 if depth == 2 else 0, abs=3e-5)
 
 
 def test_noise_keeps_the_total_and_repeats_with_its_seed() -> None:
     profile = fit_profile(header(2), make_log(2, noise=0.2), [])
     rows, shape = max_step_rows(LIMITS), StepShape(16, 10_000, 0, 0, 0)
-    exact = StepTimer(STEP_MODEL, max_rows=rows).seconds(shape)
+    exact = StepTimer(PADDED, max_rows=rows).seconds(shape)
 
     def drawn(seed: int) -> list[float]:
         timer = StepTimer(profile.step, max_rows=rows, noise_seed=seed)
@@ -110,17 +129,26 @@ def test_noise_keeps_the_total_and_repeats_with_its_seed() -> None:
 
 
 def test_the_front_end_takes_what_clients_saw_beyond_the_engine() -> None:
-    records = [
-        RequestRecord(
-            str(i), arrived_ns=1, tokenized_ns=1 + 1_000_000 + 500 * tokens, first_token_ns=50_000_001,
-            num_prompt_tokens=tokens,
-        )
-        for i, tokens in enumerate(range(100, 1100, 20))
-    ]  # fmt: skip
-    costs = fit_profile(header(2), make_log(2, noise=0, count=300), records, [0.0523] * 50).front_end
-    assert costs.before_s == pytest.approx(1e-3, rel=0.02)
-    assert costs.before_per_token_s == pytest.approx(5e-7, rel=0.02)
-    assert costs.delivery_s == pytest.approx(2.3e-3, rel=0.02)
+    """Sending 0.3 ms, parsing 1 ms and 0.5 us a token, delivering 0.2 ms and 10 us a token of the step."""
+    entries = make_log(2, noise=0, count=300)
+    records, seen = [], []
+    for i, entry in enumerate(entries):
+        ready_ns = entry.collected_at_ns + entry.collect_ns
+        sent_ns = ready_ns - 50_000_000
+        tokens = 100 + 20 * (i % 50)
+        arrived_ns = sent_ns + 300_000
+        records.append(
+            RequestRecord(
+                f"cmpl-{i}", arrived_ns=arrived_ns, tokenized_ns=arrived_ns + 1_000_000 + 500 * tokens,
+                first_token_ns=ready_ns, num_prompt_tokens=tokens,
+            )
+        )  # fmt: skip
+        seen.append(ClientView(str(i), sent_ns, ready_ns + 200_000 + 10_000 * entry.num_generated))
+    costs = fit_profile(header(2), entries, records, seen).front_end
+    assert costs.before.constant == pytest.approx(1.3e-3, rel=0.02)
+    assert costs.before.slope == pytest.approx(5e-7, rel=0.02)
+    assert costs.delivery.constant == pytest.approx(2e-4, rel=0.02)
+    assert costs.delivery.slope == pytest.approx(1e-5, rel=0.02)
 
 
 def test_a_profile_survives_its_file(tmp_path: Path) -> None:
@@ -129,7 +157,7 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
     assert read_profile(tmp_path / "profile.json") == profile
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "octavo.simulator.profile/1"}', None])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "octavo.simulator.profile/2"}', None])
 def test_a_file_that_is_no_profile_is_named(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     if content is not None:

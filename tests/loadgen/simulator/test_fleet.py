@@ -63,7 +63,7 @@ def test_a_turn_waits_for_the_one_before_and_finds_its_blocks() -> None:
         1, 500_000_000, 200, 5, 1, previous=first, follows=True, continues=True, session="s", turn=1
     )
     before, after = outcomes_of(Setting(noise_seed=None), [first, second])
-    delivery_ns = int(make_profile().front_end.delivery_s * 1e9)
+    delivery_ns = make_profile().front_end.delivery.ns(1)
     assert after.due_ns == before.record.finished_ns + delivery_ns + 500_000_000
     assert after.record.num_cached_tokens == 128  # 139 tokens were computed: eight blocks of 16
 

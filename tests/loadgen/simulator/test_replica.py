@@ -18,7 +18,7 @@ from engine.request import Request
 from engine.runner.model_runner import StepResult
 from engine.scheduler import Scheduler
 from loadgen.schedule import ScheduledRequest
-from loadgen.simulator.profile import HostCosts, Profile, max_step_rows
+from loadgen.simulator.profile import HostCosts, LaunchCost, Line, Profile, max_step_rows
 from loadgen.simulator.replica import NEVER, Replica
 from loadgen.simulator.step_model import StepTimer
 from loadgen.simulator.step_shape import shape_of_plan
@@ -189,7 +189,13 @@ def test_a_replica_does_what_the_engine_loop_does(
 
 def test_the_host_costs_what_the_profile_says() -> None:
     """One request alone, at depth 1: each step and each pause is paid once."""
-    host = HostCosts(schedule_s=0.001, launch_s=0.002, commit_s=0.003, pause_s=0.004)
+    host = HostCosts(
+        schedule=Line(0.0, 0.001),
+        launch_decodes=LaunchCost(Line(0.002)),
+        launch_chunks=LaunchCost(Line(0.001, 0.001)),
+        commit=Line(0.003),
+        pause_s=0.004,
+    )
     times: list[int] = []
     profile = make_profile(depth=1, host=host)
     replica = Replica(profile, lambda now_ns, committed: times.append(now_ns))

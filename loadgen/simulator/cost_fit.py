@@ -1,0 +1,154 @@
+"""From measured steps of one kind to a `StepCost`, by non-negative least squares of relative errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from loadgen.simulator.least_squares import robust_nonnegative
+from loadgen.simulator.padding import Padding
+from loadgen.simulator.step_model import (
+    CHUNK_WORK,
+    DECODE_CONTEXT,
+    DECODE_ROWS,
+    LEAST_SPEED,
+    NUM_CHUNKS,
+    PADDED_ROWS,
+    Curve,
+    StepCost,
+)
+from loadgen.simulator.step_times import MeasuredStep
+
+_MIN_SAMPLES = 3  # in each piece of a curve
+_EACH = 16  # so many rows at most: a knot for each number
+_GROWTH = 1.2  # of the knots above
+_NOISE_LEVELS = 50
+_ROUNDS = 3
+_LEADS = 40  # that are tried
+_MIN_AT_REST = 30  # steps, for what a launch lacks to be told
+
+
+def decode_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> StepCost:
+    fit = _CostFit(steps, padding, lead_s)
+    fit.add_curve(PADDED_ROWS, padding.decode_sizes)
+    fit.add_slope(DECODE_CONTEXT)
+    return fit.solve()
+
+
+def chunk_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> StepCost:
+    fit = _CostFit(steps, padding, lead_s)
+    fit.add_curve(PADDED_ROWS, padding.sizes)
+    fit.add_curve(DECODE_ROWS, ())
+    for name in (DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK):
+        fit.add_slope(name)
+    return fit.solve()
+
+
+def lead_of(steps: Sequence[MeasuredStep], costs_s: np.ndarray) -> float:
+    """How long after the start of a launch the device has what it computes for long.
+
+    Whatever the device still has to do then hides it, else the step is measured longer by the rest. `costs_s`
+    is what each step takes without. The lead explains best what is above that, by absolute errors.
+    """
+    exposed = np.array([step.backlog_s < step.launch_s for step in steps])
+    if exposed.sum() < _MIN_SAMPLES:
+        return 0.0
+    excess = np.array([step.device_s for step in steps])[exposed] - costs_s[exposed]
+    backlog = np.array([step.backlog_s for step in steps])[exposed]
+    longest = float(np.median([step.launch_s for step in steps]))
+    leads = np.linspace(0.0, longest, _LEADS)
+    errors = [np.abs(excess - np.maximum(lead - backlog, 0)).sum() for lead in leads]
+    return float(leads[int(np.argmin(errors))])
+
+
+def at_rest(steps: Sequence[MeasuredStep]) -> list[MeasuredStep]:
+    """Those that were launched whole before their time came; all, if they are too few."""
+    hidden = [step for step in steps if step.backlog_s >= step.launch_s]
+    return hidden if len(hidden) >= _MIN_AT_REST else list(steps)
+
+
+class _CostFit:
+    """Collects the columns of a least-squares problem and reads a `StepCost` from its solution."""
+
+    def __init__(self, steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> None:
+        self._steps = steps
+        self._padding = padding
+        self._seconds = np.array([step.device_s - step.waited_s(lead_s) for step in steps])
+        self._exertion = np.array([step.exertion for step in steps])
+        self._columns: list[np.ndarray] = []
+        self._slopes: dict[str, int] = {}  # these say which columns are whose
+        self._curves: dict[str, tuple[int, np.ndarray]] = {}
+
+    def add_slope(self, name: str) -> None:
+        self._slopes[name] = self._add([self._column(name)])
+
+    def add_curve(self, name: str, sizes: Sequence[int]) -> None:
+        """A level where there are rows at all, and a rise between each two knots, none of them negative."""
+        rows = self._column(name)
+        knots = _knots(rows, sizes)
+        if not len(knots):
+            return
+        rises = [np.clip((rows - low) / (high - low), 0, 1) for low, high in pairwise(knots)]
+        self._curves[name] = self._add([(rows > 0).astype(np.float64), *rises]), knots
+
+    def solve(self) -> StepCost:
+        """seconds = cost / (1 - slowdown * exertion) = cost + slowdown * exertion * seconds.
+
+        On the right stand the seconds of the fit before: the measured ones would bring their noise along.
+        """
+        if not self._steps:
+            return StepCost()
+        design = np.stack(self._columns, axis=1)
+        x, slowdown = robust_nonnegative(design, self._seconds), 0.0
+        if self._exertion.any():
+            for _ in range(_ROUNDS):
+                expected = design @ x / self._speed(slowdown)
+                column = (self._exertion * expected)[:, None]
+                *levels, slowdown = robust_nonnegative(np.hstack([design, column]), self._seconds).tolist()
+                x = np.array(levels)
+        return StepCost(
+            slowdown=slowdown,
+            noise=_noise(self._seconds * self._speed(slowdown) / np.maximum(design @ x, 1e-9)),
+            slopes={name: float(x[place]) for name, place in self._slopes.items()},
+            curves={
+                name: Curve(knots.tolist(), np.cumsum(x[place : place + len(knots)]).tolist())
+                for name, (place, knots) in self._curves.items()
+            },
+        )
+
+    def _speed(self, slowdown: float) -> np.ndarray:
+        return np.maximum(1 - slowdown * self._exertion, LEAST_SPEED)
+
+    def _column(self, name: str) -> np.ndarray:
+        if name == PADDED_ROWS:
+            values = [self._padding.rows_of(step.shape) for step in self._steps]
+        else:
+            values = [getattr(step.shape, name) for step in self._steps]
+        return np.array(values, dtype=np.float64)
+
+    def _add(self, columns: list[np.ndarray]) -> int:
+        place = len(self._columns)
+        self._columns += columns
+        return place
+
+
+def _knots(rows: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Where enough steps lie: the sizes that rows are padded to, and between them knots that grow."""
+    values, counts = np.unique(rows[rows > 0].astype(np.int64), return_counts=True)
+    knots: list[int] = []
+    since = 0
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        since += count
+        is_one = value <= _EACH or value in sizes or not knots or value >= knots[-1] * _GROWTH
+        if is_one and since >= _MIN_SAMPLES:
+            knots.append(value)
+            since = 0
+    return np.array(knots, dtype=np.int64)
+
+
+def _noise(factors: np.ndarray) -> list[float]:
+    """Means of equal shares of the sorted factors, so that their mean, and so the total time, is kept."""
+    count = min(_NOISE_LEVELS, len(factors))
+    return [float(part.mean()) for part in np.array_split(np.sort(factors), count)]

@@ -1,0 +1,37 @@
+"""What the rows of a step are rounded up to: a step costs what its CUDA graph was captured for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadgen.simulator.step_shape import StepShape
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """As the step log's header tells it (`Runner.padding`). Sizes ascend; without any, nothing is rounded."""
+
+    decode_sizes: list[int] = field(default_factory=list)  # rows of steps that only decode
+    sizes: list[int] = field(default_factory=list)  # rows of steps with chunks; larger ones are not padded
+    decode_rooms: list[int] = field(default_factory=list)  # rows that such a step keeps for its decodes
+    rows_per_chunk: int = 0  # at least, in such a step
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any] | None) -> Padding:
+        return cls(**(value or {}))
+
+    def rows_of(self, shape: StepShape) -> int:
+        """The token rows that the device computes."""
+        if not shape.num_chunks:
+            return _size(self.decode_sizes, shape.decode_rows) or shape.decode_rows
+        room = _size(self.decode_rooms, shape.decode_rows) if shape.decode_rows else 0
+        needed = max(shape.total_rows, room, shape.num_chunks * self.rows_per_chunk)
+        return _size(self.sizes, needed) or shape.total_rows
+
+
+def _size(sizes: list[int], rows: int) -> int:
+    """The first that holds so many rows; 0 if none does."""
+    place = bisect_left(sizes, rows)
+    return sizes[place] if place < len(sizes) else 0
