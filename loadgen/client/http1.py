@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 MAX_HEAD_BYTES = 64 * 1024
 
 
@@ -11,11 +13,11 @@ class HttpError(ValueError):
 
 class ResponseReader:
     """Feed it what the socket gives. Body framing (chunked, Content-Length, until close) is undone at once,
-    which costs a few slices a read; nothing of the body itself is looked at."""
+    which costs a slice a read; nothing of the body itself is looked at."""
 
     __slots__ = (
-        "_chunk_left", "_chunked", "_head", "_length_left", "_rest", "first_byte_ns", "headers", "headers_ns",
-        "keep_alive", "part_times_ns", "parts", "status",
+        "_between_chunks", "_chunk_left", "_chunked", "_head", "_length_left", "_rest", "first_byte_ns", "headers",
+        "headers_ns", "keep_alive", "part_times_ns", "parts", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -29,11 +31,18 @@ class ResponseReader:
         self._head = b""
         self._rest = b""  # chunked: an incomplete chunk header or trailer
         self._chunked = False
+        self._between_chunks = False  # the next byte begins a chunk
         self._chunk_left = 0  # bytes of the current chunk still to come, its closing CRLF included
         self._length_left: int | None = None  # None: the body ends where the connection does
 
     def feed(self, data: bytes, now_ns: int) -> bool:
         """Take what one read gave. Returns True once the response is complete. Raises HttpError."""
+        if self._between_chunks:
+            line = _length_line(len(data))
+            if data.startswith(line):  # one whole chunk and nothing else, as most reads are
+                self.parts.append(data[len(line) : -2])
+                self.part_times_ns.append(now_ns)
+                return False
         if not self.headers_ns:
             self.first_byte_ns = self.first_byte_ns or now_ns
             body = self._feed_head(data, now_ns)
@@ -41,7 +50,9 @@ class ResponseReader:
                 return False
             data = body
         if self._chunked:
-            return self._feed_chunked(data, now_ns)
+            complete = self._feed_chunked(data, now_ns)
+            self._between_chunks = not (complete or self._rest or self._chunk_left)
+            return complete
         return self._feed_plain(data, now_ns)
 
     def ends_at_close(self) -> bool:
@@ -101,10 +112,6 @@ class ResponseReader:
     def _feed_chunked(self, data: bytes, now_ns: int) -> bool:
         if self._rest:
             data, self._rest = self._rest + data, b""
-        elif not self._chunk_left and self._is_one_chunk(data):
-            self.parts.append(data[data.index(b"\r\n") + 2 : -2])
-            self.part_times_ns.append(now_ns)
-            return False
         at, size = 0, len(data)
         while at < size:
             if self._chunk_left:
@@ -127,13 +134,6 @@ class ResponseReader:
         self._rest = data[at:]
         return False
 
-    @staticmethod
-    def _is_one_chunk(data: bytes) -> bool:
-        """Whether a read holds one whole chunk with content and nothing else, as most do."""
-        end = data.find(b"\r\n", 0, 10)
-        digits = data[:end]
-        return end > 0 and digits.isalnum() and 0 < len(data) - end - 4 == _hex_or_zero(digits)
-
     def _feed_trailer(self, data: bytes, last_chunk: int, at: int) -> bool:
         """The last chunk is in: the response ends after the blank line that follows any trailer fields."""
         if data.startswith(b"\r\n", at):
@@ -147,11 +147,15 @@ class ResponseReader:
         return True
 
 
-def _hex_or_zero(digits: bytes) -> int:
-    try:
-        return int(digits, 16)
-    except ValueError:
-        return 0
+@lru_cache(maxsize=4096)
+def _length_line(read_size: int) -> bytes:
+    """How a read of that size begins if it is one whole chunk with content, as most servers write it."""
+    for digits in range(1, 9):
+        length = read_size - digits - 4  # without the line ends behind the length and behind the content
+        line = b"%x\r\n" % max(length, 0)
+        if length > 0 and len(line) == digits + 2:
+            return line
+    return b"none"
 
 
 def _chunk_length(line: bytes) -> int:

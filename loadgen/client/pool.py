@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 import time
@@ -16,8 +17,6 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from loadgen.client.http1 import HttpError, ResponseReader
-
-READ_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Exchange:
         return b"".join(self.response.parts)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(asyncio.Protocol):
     """One connection; carries one exchange at a time."""
 
     def __init__(self, pool: ConnectionPool) -> None:
@@ -94,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._served = 0
+        self._descriptor: int | None = None  # of the socket, where its bytes are those of the request
 
     @property
     def usable(self) -> bool:
@@ -104,6 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if transport.get_extra_info("sslcontext") is None:
+                self._descriptor = raw.fileno()
 
     def send(self, exchange: Exchange) -> None:
         assert self._transport is not None
@@ -111,19 +113,19 @@ class Connection(asyncio.BufferedProtocol):
         exchange.connection = self
         data = b"".join(exchange.payload)
         exchange.sent_ns = exchange.sent_ns or time.monotonic_ns()
-        self._transport.write(data)
+        if self._descriptor is not None and not self._transport.get_write_buffer_size():
+            data = data[_write_now(self._descriptor, data) :]
+        if data:
+            self._transport.write(data)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._pool.read_buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         now_ns = time.monotonic_ns()
         exchange = self._exchange
         if exchange is None:
             self.close()  # bytes that no request asked for
             return
         try:
-            complete = exchange.response.feed(bytes(self._pool.read_buffer[:nbytes]), now_ns)
+            complete = exchange.response.feed(data, now_ns)
         except HttpError as error:
             self.fail("malformed_http", str(error))
             return
@@ -175,7 +177,6 @@ class ConnectionPool:
     """Sends exchanges over idle connections, the last used first; `spares` are kept open ahead of need."""
 
     def __init__(self, server: Server, spares: int = 0) -> None:
-        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))  # shared: each read is copied out at once
         self._server = server
         self._spares = spares
         self._idle: list[Connection] = []
@@ -268,6 +269,15 @@ class ConnectionPool:
             self._idle.append(connection)
         else:
             connection.send(exchange)
+
+
+def _write_now(descriptor: int, data: bytes) -> int:
+    """Write past the transport, since uvloop's sends what it gets only when it has dealt with all else that
+    is ready. Returns how much the socket took."""
+    try:
+        return os.write(descriptor, data)
+    except OSError:  # full, or broken, which the transport will find out
+        return 0
 
 
 def _end(exchange: Exchange, now_ns: int) -> None:

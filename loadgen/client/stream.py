@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import orjson
 
 from loadgen.client.sse import split_events
 
+FRAME_BYTES = len(b"data: \n\n")
+QUOTE, BACKSLASH = b'"\\'
 OTHER_TOKENS = ("reasoning_content", "reasoning", "tool_calls")  # of a delta, beside content
 
 
@@ -43,13 +46,33 @@ def read_stream(parts: list[bytes], part_times_ns: list[int]) -> Stream:
     """Read a whole event stream. An event is given the time of the read that completed it."""
     stream = Stream()
     usual: UsualEvent | None = None
-    part, part_end = 0, len(parts[0]) if parts else 0
+    odd: list[bytes] = []  # parts that are more or less than one usual event, up to the end of an event
+    odd_times_ns: list[int] = []
+    for part, time_ns in zip(parts, part_times_ns, strict=True):
+        if usual is not None and not odd and usual.matches(part):
+            stream.times_ns.append(time_ns)
+            stream.sizes.append(len(part) - FRAME_BYTES)
+            continue
+        odd.append(part)
+        odd_times_ns.append(time_ns)
+        if part.endswith(b"\n\n"):
+            usual = _read_events(stream, odd, odd_times_ns, usual)
+            odd, odd_times_ns = [], []
+    _read_events(stream, odd, odd_times_ns, usual)
+    return stream
+
+
+def _read_events(
+    stream: Stream, parts: list[bytes], part_times_ns: list[int], usual: UsualEvent | None
+) -> UsualEvent | None:
+    """Read all events of some parts. Returns what most events behind them will look like."""
+    reads = zip(accumulate(map(len, parts)), part_times_ns, strict=True)
+    read_end = time_ns = 0
     for data, end in split_events(b"".join(parts)):
-        while end > part_end:
-            part += 1
-            part_end += len(parts[part])
-        if usual is not None and usual.matches(data):
-            stream.times_ns.append(part_times_ns[part])
+        while end > read_end:
+            read_end, time_ns = next(reads)
+        if usual is not None and usual.matches(b"data: " + data + b"\n\n"):
+            stream.times_ns.append(time_ns)
             stream.sizes.append(len(data))
             continue
         if data.strip() == b"[DONE]":
@@ -57,11 +80,11 @@ def read_stream(parts: list[bytes], part_times_ns: list[int]) -> Stream:
             continue
         try:
             payload = orjson.loads(data)
-            _read_payload(stream, payload, part_times_ns[part], len(data))
-            usual = usual or UsualEvent.of(data, payload)
+            _read_payload(stream, payload, time_ns, len(data))
+            usual = UsualEvent.of(data, payload) or usual  # the latest: some servers count seconds in it
         except (ValueError, AttributeError, TypeError) as error:  # no JSON, or not of the expected shape
             stream.malformed = stream.malformed or f"{error}: {data[:80]!r}"
-    return stream
+    return usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +97,8 @@ class UsualEvent:
 
     before: bytes
     after: bytes
+    before_size: int
+    minus_after_size: int
 
     @classmethod
     def of(cls, data: bytes, payload: dict[str, Any]) -> UsualEvent | None:
@@ -88,16 +113,18 @@ class UsualEvent:
         if not text or any(extras) or (delta is not None and any(delta.get(name) for name in OTHER_TOKENS)):
             return None
         quoted = b'"' + text.encode() + b'"'
-        if data.count(quoted) != 1 or b"\\" in data:
+        if data.count(quoted) != 1 or BACKSLASH in data:
             return None
-        start = data.index(quoted) + 1
-        return cls(data[:start], data[start + len(quoted) - 2 :])
+        before, after = data.split(quoted)
+        before, after = b"data: " + before + b'"', b'"' + after + b"\n\n"
+        return cls(before, after, len(before), -len(after))
 
-    def matches(self, data: bytes) -> bool:
-        if not (data.startswith(self.before) and data.endswith(self.after)):
+    def matches(self, event: bytes) -> bool:
+        """`event` from `data: ` to the blank line that ends it."""
+        if not (event.startswith(self.before) and event.endswith(self.after)):
             return False
-        text = data[len(self.before) : len(data) - len(self.after)]
-        return bool(text) and b'"' not in text and b"\\" not in text
+        text = event[self.before_size : self.minus_after_size]
+        return bool(text) and QUOTE not in text and BACKSLASH not in text
 
 
 def _read_payload(stream: Stream, payload: dict[str, Any], time_ns: int, size: int) -> None:

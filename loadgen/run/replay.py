@@ -107,7 +107,11 @@ class Replay:
                     self._plan(start_ns + request.scheduled.intended_ns, place)
             self._release_due()
             self._check_done()
-            await self._watch_loop()
+            self._beats, self._last_beat_ns = 0, time.monotonic_ns()
+            self._next_beat = self._loop.call_later(BEAT_S, self._beat)
+            await self._all_done.wait()
+            self._next_beat.cancel()
+            self._on_tick(self)
         self._timer.close()
 
     def interrupt(self) -> None:
@@ -120,19 +124,15 @@ class Replay:
             self._pool.cancel(exchange, "cancelled", "the run was interrupted")
         self._check_done()
 
-    async def _watch_loop(self) -> None:
-        """Notes how late its own wake-ups are: nothing else on the loop, a read included, was sooner."""
-        beats, last_ns = 0, time.monotonic_ns()
-        while not self._all_done.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_done.wait(), BEAT_S)
-            now_ns = time.monotonic_ns()
-            self.max_stall_ns = max(self.max_stall_ns, now_ns - last_ns - round(BEAT_S * NS_PER_S))
-            beats, last_ns = beats + 1, now_ns
-            if beats % BEATS_PER_TICK == 0:
-                self._watch.cancel_overdue(self._flying.values(), self._pool)
-                self._on_tick(self)
-        self._on_tick(self)
+    def _beat(self) -> None:
+        """Notes how late it is itself: nothing else on the loop, a read included, was sooner."""
+        now_ns = time.monotonic_ns()
+        self.max_stall_ns = max(self.max_stall_ns, now_ns - self._last_beat_ns - round(BEAT_S * NS_PER_S))
+        self._beats, self._last_beat_ns = self._beats + 1, now_ns
+        if self._beats % BEATS_PER_TICK == 0:
+            self._watch.cancel_overdue(self._flying.values(), self._pool)
+            self._on_tick(self)
+        self._next_beat = self._loop.call_later(BEAT_S, self._beat)
 
     def _plan(self, due_ns: int, place: int) -> None:
         if self._stop_ns is None or due_ns < self._stop_ns:

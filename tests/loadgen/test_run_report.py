@@ -122,15 +122,21 @@ def test_what_was_written_is_read_back(record: Path) -> None:
     assert [r.intended_ns for r in schedule.requests] == [r.intended_ns for r in run.results]
 
 
+CHUNK = st.tuples(st.integers(0, 2**40), st.integers(0, 300), st.integers(0, 2**31))
+
+
 @examples(100)
-@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 300), st.integers(0, 2**31)), max_size=40))
-def test_chunks_survive_their_encoding(chunks: list[tuple[int, int, int]]) -> None:
-    times, tokens, sizes = ([chunk[i] for chunk in chunks] for i in range(3))
-    columns = array("q", accumulate(times)), array("q", tokens), array("q", sizes)
-    data = encode_chunks(*columns)
-    assert decode_chunks(b"..." + data + b"more", 3, len(chunks)) == columns
-    if chunks:
-        assert decode_chunks(data[:-1], 0, len(chunks)) is None
+@given(st.lists(st.lists(CHUNK, max_size=40), max_size=4))
+def test_chunks_survive_their_encoding(requests: list[list[tuple[int, int, int]]]) -> None:
+    columns = []
+    for chunks in requests:
+        times, tokens, sizes = ([chunk[i] for chunk in chunks] for i in range(3))
+        columns.append((array("q", accumulate(times)), array("q", tokens), array("q", sizes)))
+    data, places = encode_chunks(columns)
+    for chunks, wanted, place in zip(requests, columns, places, strict=True):
+        assert decode_chunks(b"..." + data + b"more", 3 + place, len(chunks)) == wanted
+    if requests and requests[-1]:
+        assert decode_chunks(data[:-1], places[-1], len(requests[-1])) is None
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [5.0], [1e-9, 1e9], [0.0, np.inf, np.nan, 3.0]])
