@@ -16,8 +16,8 @@ class ResponseReader:
     which costs a slice a read; nothing of the body itself is looked at."""
 
     __slots__ = (
-        "_between_chunks", "_chunk_left", "_chunked", "_head", "_length_left", "_rest", "first_byte_ns", "headers",
-        "headers_ns", "keep_alive", "part_times_ns", "parts", "status",
+        "_between_chunks", "_chunk_left", "_chunked", "_head", "_length_left", "_rest", "first_byte_ns",
+        "headers", "headers_ns", "keep_alive", "part_times_ns", "parts", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
