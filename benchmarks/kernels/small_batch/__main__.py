@@ -1,6 +1,7 @@
 """Check and time the small-batch decode step on this machine's GPU.
 
     python -m benchmarks.kernels.small_batch --out RESULTS
+    python -m benchmarks.kernels.small_batch.merge RESULTS/small_batch_8B.json
 
 First, processes side by side check every kernel and tile against fp32 torch, then one process a model checks,
 times and tunes whole steps. FAIL lines are printed, and the best tiles written to RESULTS as JSON in the form
