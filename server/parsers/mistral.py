@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from server.parsers.call_reader import CallReader
 from server.parsers.events import Content, Event
+from server.parsers.headed_call import HeadedCall
 from server.parsers.json_call import SPACE, JsonCall
-from server.parsers.json_value import JsonValueScanner
 from server.parsers.text_until import TextUntil
 from server.parsers.tool_parser import Tool, ToolParser
 
 TOOL_CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 
 
-class MistralCall(CallReader):
+class MistralCall(HeadedCall):
     """Begins at the name: `name{...}`, `name[ARGS]{...}` or `name[CALL_ID]id[ARGS]{...}`."""
 
     def __init__(self, prefix: str) -> None:
@@ -28,11 +28,6 @@ class MistralCall(CallReader):
         self._head = TextUntil((CALL_ID, ARGS, "{"))
         self._name = ""
         self._has_name = False
-        self._arguments = JsonValueScanner()
-        self._read_next: Callable[[str, int], int] = self._read_head
-
-    def _read(self, text: str, start: int) -> int:
-        return self._read_next(text, start)
 
     def _read_head(self, text: str, start: int) -> int:
         before, mark, position = self._head.push(text, start)
@@ -40,31 +35,17 @@ class MistralCall(CallReader):
             self._name += before
             self._has_name = mark is not None
         if mark == "{":
-            self._begin_arguments(mark)
+            self._begin_arguments(self._name)
         elif mark == ARGS:
             self._read_next = self._read_space
         return position
 
     def _read_space(self, text: str, start: int) -> int:
-        if text[start] not in SPACE:
-            self._begin_arguments(text[start])
-        return start + 1
-
-    def _begin_arguments(self, first_character: str) -> None:
-        name = self._name.strip()
-        if first_character != "{" or not name or any(map(str.isspace, name)):
+        if text[start] == "{":
+            self._begin_arguments(self._name)
+        elif text[start] not in SPACE:
             self._break()
-            return
-        self._start(name)
-        self._add_arguments(first_character)
-        self._arguments.push(first_character, 0)
-        self._read_next = self._read_arguments
-
-    def _read_arguments(self, text: str, start: int) -> int:
-        end = self._arguments.push(text, start)
-        self._add_arguments(text[start:end])
-        self.is_complete = end is not None
-        return len(text) if end is None else end
+        return start + 1
 
 
 class MistralParser(ToolParser):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from server.parsers.deepseek import DeepseekParser
 from server.parsers.hermes import HermesParser
 from server.parsers.llama3_json import Llama3JsonParser
 from server.parsers.mistral import MistralParser
@@ -10,6 +11,8 @@ from server.parsers.reasoning import ReasoningFormat
 from server.parsers.tool_parser import ToolParser
 
 TOOL_PARSERS: dict[str, type[ToolParser]] = {
+    "deepseek_v3": DeepseekParser,
+    "deepseek_v31": DeepseekParser,
     "hermes": HermesParser,
     "llama3_json": Llama3JsonParser,
     "mistral": MistralParser,

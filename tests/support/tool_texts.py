@@ -75,6 +75,23 @@ def mistral_with_ids(calls: Sequence[Call]) -> str:
     )
 
 
+def deepseek_v3(calls: Sequence[Call]) -> str:
+    bodies = [
+        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{json.dumps(arguments)}\n```"
+        for name, arguments in calls
+    ]
+    joined = "<｜tool▁call▁end｜>\n".join(bodies)
+    return f"<｜tool▁calls▁begin｜>{joined}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+
+
+def deepseek_v31(calls: Sequence[Call]) -> str:
+    bodies = [
+        f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{json.dumps(arguments)}<｜tool▁call▁end｜>"
+        for name, arguments in calls
+    ]
+    return f"<｜tool▁calls▁begin｜>{''.join(bodies)}<｜tool▁calls▁end｜>"
+
+
 def qwen3_coder(calls: Sequence[Call]) -> str:
     def parameter(name: str, value: Any) -> str:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

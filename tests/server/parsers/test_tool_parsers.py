@@ -17,6 +17,8 @@ from server.parsers.tool_parser import ToolParser
 from tests.support.tool_texts import (
     Call,
     Message,
+    deepseek_v3,
+    deepseek_v31,
     hermes,
     llama3_json,
     mistral_array,
@@ -51,6 +53,8 @@ JSON_FORMATS: list[Format] = [
     ("mistral", mistral_array),
     ("mistral", mistral_named),
     ("mistral", mistral_with_ids),
+    ("deepseek_v3", deepseek_v3),
+    ("deepseek_v31", deepseek_v31),
 ]
 
 
@@ -156,7 +160,9 @@ PLAIN = st.text(alphabet='ab <>{}[]"\\\n;:tol_cTOLCAS|python=/f', max_size=40)
 @pytest.mark.parametrize("name", TOOL_PARSERS)
 @settings(max_examples=120, deadline=None)
 @given(
-    text=PLAIN | st.sampled_from(['{"name": "Bob", "age": 3}', "[1, 2]", "<tool_call>", "a <tool"]), cuts=CUTS
+    text=PLAIN
+    | st.sampled_from(['{"name": "Bob", "age": 3}', "[1, 2]", "<tool_call>", "a <tool", "```\nx\n```"]),
+    cuts=CUTS,
 )
 def test_what_is_no_call_is_content_to_the_last_character(name: str, text: str, cuts: list[int]) -> None:
     message = read(parser_of(name), text, cuts)
@@ -193,6 +199,11 @@ def test_content_after_the_tags(name: str) -> None:
         ("llama3_json", 'Sure: <|python_tag|>{"name": "add", "arguments": {"a": [1]}}'),
         ("mistral", '[TOOL_CALLS][{"arguments": {"a": [1]}, "name": "add"}]'),
         ("mistral", '[TOOL_CALLS] add [ARGS] {"a": [1]}'),
+        (
+            "deepseek_v3",
+            '<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n{"a": [1]}\n',
+        ),
+        ("deepseek_v3", 'Sure: <｜tool▁call▁begin｜>add<｜tool▁sep｜>{"a": [1]}<｜tool▁calls▁end｜>'),
     ],
 )
 def test_variants_that_models_write(name: str, text: str) -> None:
