@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence as Seq
+from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any, TypedDict
 
@@ -18,6 +19,7 @@ from engine.record import RequestRecord
 from engine.request import NO_TOKEN, FinishReason, Request, StepOutput
 from engine.sampling_params import SamplingParams
 from engine.text import open_text
+from model.grammar.compiler import GrammarCompiler
 from model.source import resolve_model
 from model.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -25,7 +27,9 @@ Prompt = str | Seq[int]
 
 
 class Generation(TypedDict):
-    """One finished text. `finish_reason` is "stop" or "length"."""
+    """One finished text. `finish_reason` is "stop", "length", or "error" for a structured output that took
+    too much work to follow.
+    """
 
     text: str
     token_ids: list[int]
@@ -47,6 +51,9 @@ class LLM:
         self._request_ids = itertools.count()
         self.engine.subscribe(self._outputs.put, self._outputs.put)
         self.engine.start()
+        # Made when the first structured output is asked for.
+        self._compiler = lru_cache(maxsize=1)(self._make_compiler)
+        self._compile = lru_cache(maxsize=128)(lambda source: self._compiler().compile(source))
 
     def generate(
         self,
@@ -56,8 +63,8 @@ class LLM:
     ) -> list[Generation]:
         """Texts in the order of the prompts, each a text or a list of token ids.
 
-        One `SamplingParams` for all, or one for each. Raises `PromptTooLongError`, `ParameterError`, and
-        `RuntimeError` if the engine dies.
+        One `SamplingParams` for all, or one for each. Raises `PromptTooLongError`, `ParameterError`,
+        `GrammarError` for structured outputs that cannot be had, and `RuntimeError` if the engine dies.
         """
         if sampling_params is None or isinstance(sampling_params, SamplingParams):
             sampling_params = [sampling_params or SamplingParams()] * len(prompts)
@@ -84,13 +91,23 @@ class LLM:
         assert block_size is not None
         prompt_array = np.array(prompt_ids, dtype=np.int32)
         record = RequestRecord(f"llm-{next(self._request_ids)}", arrived_ns=time.monotonic_ns())
+        wanted = params.structured_outputs
         request = Request(
-            record.request_id, prompt_array, params, hash_blocks(prompt_array, block_size), record
+            record.request_id,
+            prompt_array,
+            params,
+            hash_blocks(prompt_array, block_size),
+            record,
+            constraint=None if wanted is None else self._compile(wanted.source()),
         )
         text = _Text(self.tokenizer, prompt_ids, params)
         open_texts[request.sequence_ids[0]] = text
         self.engine.submit(request)
         return text
+
+    def _make_compiler(self) -> GrammarCompiler:
+        vocab_size = self.engine.model_config.vocab_size
+        return GrammarCompiler(self.tokenizer, vocab_size, self.engine.eos_token_ids)
 
     def _take(self, open_texts: dict[int, _Text], bar: tqdm[Any]) -> None:
         """Wait for one step's tokens and hand them out."""

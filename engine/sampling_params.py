@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from engine.structured_outputs import StructuredOutputsParams
+
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this are greedy; it keeps 1/temperature finite in fp32."""
 
@@ -27,6 +29,7 @@ class SamplingParams:
     engine itself ends a sequence on EOS, `stop_token_ids`, `max_tokens` and the context limit.
     `max_tokens` None means "as far as the context reaches"; 0 only evaluates the prompt.
     `logprobs` None: none; 0: the chosen token's; N: the N most likely as well.
+    `structured_outputs` is for `LLM`; a server compiles what its requests ask for (`Request.constraint`).
     `prompt_logprobs`: the same for the prompt's own tokens (disables prefix-cache reads for the request).
     """
 
@@ -48,6 +51,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         # Each test is written so that NaN fails it.

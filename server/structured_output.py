@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -71,14 +70,6 @@ def _of_structured_outputs(options: dict[str, Any] | None) -> list[WantedGrammar
 
 
 def _json(value: Any, param: str) -> GrammarSource:
-    """`value` is a schema, or one written out in a string."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise invalid_schema(param, f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise invalid_schema(param, "a JSON schema is an object")
     try:
         return GrammarSource.json_schema(value)
     except GrammarError as error:

@@ -39,13 +39,18 @@ class GrammarSource:
     on_one_line: bool = False  # JSON with a space after each comma and colon, and no other white space
 
     @classmethod
-    def json_schema(cls, schema: dict[str, Any], *, on_one_line: bool = False) -> GrammarSource:
-        """JSON that a schema allows. Raises `GrammarError`."""
+    def json_schema(cls, schema: dict[str, Any] | str, *, on_one_line: bool = False) -> GrammarSource:
+        """JSON that a schema allows; it may also be written out in a string. Raises `GrammarError`."""
         try:
-            text = json.dumps(schema, ensure_ascii=False)
-            return cls(GrammarKind.JSON_SCHEMA, text, on_one_line=on_one_line)
+            parsed = json.loads(schema) if isinstance(schema, str) else schema
+            text = json.dumps(parsed, ensure_ascii=False)
         except RecursionError:
             raise GrammarError("the schema is nested too deeply") from None
+        except ValueError as error:
+            raise GrammarError(f"not JSON: {error}") from None
+        if not isinstance(parsed, dict):
+            raise GrammarError("a JSON schema is an object")
+        return cls(GrammarKind.JSON_SCHEMA, text, on_one_line=on_one_line)
 
     def after_thoughts(self, tags: ThoughtTags) -> GrammarSource:
         """The same, for an answer that may begin with thoughts."""

@@ -1,17 +1,20 @@
 """The offline face: texts equal transformers', stop strings cut, every prompt form works."""
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine import LLM, SamplingParams
+from engine import LLM, SamplingParams, StructuredOutputsParams
 from engine.config import ConfigError
 from engine.handle import PromptTooLongError
 from engine.sampling_params import ParameterError
 from model.config import ModelError
+from model.grammar.source import GrammarError, GrammarSource
 from tests.support.tiny_models import save_tiny_model
 
 
@@ -60,6 +63,52 @@ def test_a_stop_string_cuts_the_text_and_ends_the_generation(hf_and_llm: tuple[A
         ["Hello"], SamplingParams(**options, stop=(stop,), include_stop_str_in_output=True)
     )
     assert kept["text"] == full[: full.index(stop)] + stop
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"size": {"enum": [1, 20, 300]}},
+    "required": ["size"],
+    "additionalProperties": False,
+}
+STRUCTURED: list[tuple[dict[str, Any], Callable[[str], object]]] = [
+    ({"json": SCHEMA}, lambda text: json.loads(text)["size"] in (1, 20, 300)),
+    ({"json": json.dumps(SCHEMA)}, lambda text: json.loads(text)["size"] in (1, 20, 300)),
+    ({"regex": "[ab]{3}-[0-9]"}, re.compile("[ab]{3}-[0-9]").fullmatch),
+    ({"choice": ["žluť", "red"]}, lambda text: text in ("žluť", "red")),
+    ({"grammar": 'root ::= "x" [0-9] "y"'}, re.compile("x[0-9]y").fullmatch),
+]
+
+
+def test_structured_outputs_beside_free_ones(hf_and_llm: tuple[Any, LLM]) -> None:
+    """Each prompt may want another; the random model writes noise wherever it may."""
+    _, llm = hf_and_llm
+    params = [
+        SamplingParams(
+            max_tokens=100, seed=i, ignore_eos=True, structured_outputs=StructuredOutputsParams(**wanted)
+        )
+        for i, (wanted, _) in enumerate(STRUCTURED)
+    ]
+    free = SamplingParams(max_tokens=5, seed=1, ignore_eos=True)
+    *outputs, beside = llm.generate(["Now:"] * (len(params) + 1), [*params, free], use_tqdm=False)
+    for (wanted, is_right), output in zip(STRUCTURED, outputs, strict=True):
+        assert output["finish_reason"] == "stop" and is_right(output["text"]), (wanted, output)
+    assert beside == llm.generate(["Now:"], free, use_tqdm=False)[0]
+
+
+def test_any_object_is_a_schema_too() -> None:
+    assert StructuredOutputsParams(json_object=True).source() == GrammarSource.any_json_object()
+
+
+def test_structured_outputs_that_cannot_be_had(hf_and_llm: tuple[Any, LLM]) -> None:
+    _, llm = hf_and_llm
+    for wanted in ({}, {"regex": "a", "choice": ["b"]}):
+        with pytest.raises(GrammarError, match="one of"):
+            StructuredOutputsParams(**wanted)  # type: ignore[arg-type]
+    for wanted in ({"regex": "("}, {"json": "{"}, {"json": {"uniqueItems": True}}, {"grammar": "?"}):
+        with pytest.raises(GrammarError):
+            llm.generate(["x"], SamplingParams(structured_outputs=StructuredOutputsParams(**wanted)))
+    assert llm.generate(["x"], SamplingParams(max_tokens=3, ignore_eos=True))[0]["finish_reason"] == "length"
 
 
 def test_bad_input_is_named_and_the_next_call_works(hf_and_llm: tuple[Any, LLM]) -> None:
