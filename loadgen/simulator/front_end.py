@@ -18,7 +18,7 @@ from loadgen.simulator.profile import FrontEndCosts, Line
 class ClientView(NamedTuple):
     """A request of a calibration as its client saw it. Times are of the monotonic clock."""
 
-    request_id: str  # as the client named it
+    request_id: str  # as the server names it, in answers and logs
     sent_ns: int
     first_token_ns: int
 
@@ -33,11 +33,7 @@ def front_end_costs(
     before_s = [(record.tokenized_ns - record.arrived_ns) / 1e9 for record in finished]
     constant, slope = robust_line([record.num_prompt_tokens for record in finished], before_s)
     views = {view.request_id: view for view in seen}
-    pairs = [
-        (record, views[record.request_id.partition("-")[2]])
-        for record in finished
-        if record.request_id.partition("-")[2] in views
-    ]
+    pairs = [(record, views[record.request_id]) for record in finished if record.request_id in views]
     if not pairs:
         return FrontEndCosts(before=Line(constant, slope))
     travel_s = float(np.median([(record.arrived_ns - view.sent_ns) / 1e9 for record, view in pairs]))

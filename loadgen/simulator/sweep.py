@@ -8,8 +8,6 @@ closed loops, as mixed as real traffic. A phase that runs out of time drops what
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ import orjson
 from engine.config import SchedulerConfig
 from loadgen.client import ConnectionPool, Server
 from loadgen.client.measure import measure
+from loadgen.client.sse import split_events
 from loadgen.prompts import TokenRange
 from loadgen.run.preflight import ServerUnusableError, served_model
 from loadgen.schedule import ScheduledRequest
@@ -78,8 +77,6 @@ class Sweep:
         self._token_range = token_range
         self._prompt_rate = 0.0  # prompt tokens per second, one request at a time
         self._failure = ""  # the last request's
-        self._name = f"calibrate.{os.urandom(4).hex()}"  # of this sweep, in the ids of its requests
-        self._numbers = itertools.count()
         self._rng = np.random.default_rng(seed)
         self._deadline_s = 0.0
 
@@ -173,15 +170,22 @@ class Sweep:
         prompt = self._rng.integers(low, high, ask.prompt_tokens).tolist()
         options = {"model": self._model, "prompt": prompt, "max_tokens": ask.output_tokens, "stream": True}
         body = orjson.dumps(options | {"ignore_eos": True, "temperature": 0})
-        name = f"{self._name}.{next(self._numbers)}"
-        request = self._server.request("POST", "/v1/completions", [body], name)
-        exchange = await self._pool.fetch(request, max(self._time_left(), 0.01))
+        exchange = await self._pool.fetch(
+            self._server.request("POST", "/v1/completions", [body]), max(self._time_left(), 0.01)
+        )
         self.phases[-1].num_sent += 1
         self.phases[-1].num_prompt_tokens += ask.prompt_tokens
         result = measure(ScheduledRequest(0, 0, ask.prompt_tokens, ask.output_tokens, 0), "", exchange, 0)
         self._failure = f"{result.failure}: {result.detail}"
         if result.ok and result.first_token_ns is not None and result.sent_ns is not None:
-            self.phases[-1].seen.append((name, result.sent_ns, result.first_token_ns))
+            answer_id = _answer_id(exchange.response.parts)
+            self.phases[-1].seen.append((answer_id, result.sent_ns, result.first_token_ns))
 
     def _time_left(self) -> float:
         return self._deadline_s - time.monotonic()
+
+
+def _answer_id(parts: list[bytes]) -> str:
+    """The id that all events of a stream name: the server's logs name the request by it."""
+    data, _ = split_events(b"".join(parts))[0]
+    return str(orjson.loads(data)["id"])

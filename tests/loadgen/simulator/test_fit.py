@@ -143,7 +143,7 @@ def test_the_front_end_takes_what_clients_saw_beyond_the_engine() -> None:
                 first_token_ns=ready_ns, num_prompt_tokens=tokens,
             )
         )  # fmt: skip
-        seen.append(ClientView(str(i), sent_ns, ready_ns + 200_000 + 10_000 * entry.num_generated))
+        seen.append(ClientView(f"cmpl-{i}", sent_ns, ready_ns + 200_000 + 10_000 * entry.num_generated))
     costs = fit_profile(header(2), entries, records, seen).front_end
     assert costs.before.constant == pytest.approx(1.3e-3, rel=0.02)
     assert costs.before.slope == pytest.approx(5e-7, rel=0.02)

@@ -99,6 +99,7 @@ def test_a_server_is_calibrated(server: ServerProcess, logs: tuple[Path, Path], 
     assert profile["fit"].keys() >= {"decode_only", "with_chunks"}
     assert profile["fit"]["decode_only"]["max_decode_rows"] == 4
     assert profile["limits"]["num_blocks"] == 24
+    assert any(profile["front_end"]["delivery"].values())  # clients and logs were brought together
     assert main([*command[:-1], str(tmp_path / "again.json"), "--fit-only"]) == 0
     assert (tmp_path / "again.json").read_bytes() == out.read_bytes()
     trace = tmp_path / "trace.csv"
