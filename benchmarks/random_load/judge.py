@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -104,5 +103,10 @@ async def largest_gap(client: Client, prompt: list[int], token_ids: list[int]) -
 
 def without_prefixes(sequences: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
     """Different sequences that are not the beginning of another one."""
-    ordered = sorted(set(map(tuple, sequences)))
-    return [first for first, second in pairwise([*ordered, ()]) if not first or second[: len(first)] != first]
+    ordered = sorted(set(map(tuple, sequences)))  # what begins with a sequence comes right behind it
+    followers = [*ordered[1:], None]
+    return [
+        sequence
+        for sequence, follower in zip(ordered, followers, strict=False)
+        if follower is None or follower[: len(sequence)] != sequence
+    ]

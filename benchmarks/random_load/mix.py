@@ -16,6 +16,7 @@ class Limits:
     max_prompt: int  # tokens
     max_output: int
     mean_leave_s: float = 1.0  # until a client that leaves has left
+    priorities: bool = True  # whether the server takes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class RandomMix:
         body: dict[str, Any] = {
             "max_tokens": rng.randint(1, self._limits.max_output),
             "ignore_eos": True,
-            "priority": rng.randint(-2, 2),
+            "priority": rng.randint(-2, 2) if self._limits.priorities else 0,
             "stream": rng.random() < 0.5,
         }
         if rng.random() < 0.2:

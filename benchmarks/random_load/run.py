@@ -80,6 +80,7 @@ async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, 
 
 
 async def _send_load(client: Client, mix: RandomMix, options: Options, rng: random.Random) -> list[Outcome]:
+    """Single requests, bursts, the largest first, and at times a pause until all are answered."""
     outcomes: list[Outcome] = []
     in_flight: set[asyncio.Task[None]] = set()
 
@@ -87,8 +88,9 @@ async def _send_load(client: Client, mix: RandomMix, options: Options, rng: rand
         outcomes.append((request, await client.complete(request.body, request.leave_after_s)))
 
     end = time.monotonic() + options.seconds
+    num_requests = options.burst
     while time.monotonic() < end:
-        for _ in range(rng.randint(1, options.burst) if rng.random() < BURST_SHARE else 1):
+        for _ in range(num_requests):
             task = asyncio.create_task(send(mix.draw()))
             in_flight.add(task)
             task.add_done_callback(in_flight.discard)
@@ -97,6 +99,7 @@ async def _send_load(client: Client, mix: RandomMix, options: Options, rng: rand
             await asyncio.wait(in_flight, return_when=asyncio.FIRST_COMPLETED)
         if in_flight and rng.random() < QUIET_SHARE:
             await asyncio.wait(in_flight)
+        num_requests = rng.randint(1, options.burst) if rng.random() < BURST_SHARE else 1
     if in_flight:
         await asyncio.wait(in_flight)
     return outcomes

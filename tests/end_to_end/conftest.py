@@ -57,7 +57,7 @@ def step_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tight_process(case_model: tuple[Path, Any], step_log: Path) -> Iterator[ServerProcess]:
     limits = ("--max-model-len", "1000", "--max-num-batched-tokens", "64")
-    record = ("--step-log", str(step_log), "--check-invariants")
+    record = ("--step-log", str(step_log), "--check-invariants", "--enable-admin-routes")
     with serving(
         *tiny_flags(case_model[0], num_kv_blocks=64), *limits, "--max-num-seqs", "8", *record
     ) as process:
