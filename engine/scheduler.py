@@ -1,9 +1,9 @@
 """What runs in each step: decodes, chunks of prompts, admissions, preemption.
 
 A step is planned by `schedule` and settled by `commit`, and with overlap the next one is planned in between.
-So planning moves the counters at once and leaves a pending token where the step will sample. A plan's entry
-stays valid until its commit: a sequence with such entries may be preempted but not admitted again, and one
-that has finished is skipped, which is how a token sampled after the end is dropped.
+So planning moves the counters at once, and counts the tokens that the step will sample. A plan's entry stays
+valid until its commit: a sequence with such entries may be preempted but not admitted again, and one that has
+finished is skipped, which is how a token sampled after the end is dropped.
 
 Both queues are kept in the policy's order. It decides who is admitted (the head; nobody overtakes it) and who
 is preempted (the tail), so the first one always advances, and then the next becomes the first.
@@ -26,7 +26,7 @@ from engine.invariants import check_counters, check_queues, check_rows_and_block
 from engine.plan import Committed, ScheduledSequence, StepPlan
 from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
-from engine.sequence import PENDING_TOKEN, Sequence, SequenceStatus
+from engine.sequence import Sequence, SequenceStatus
 from engine.sequence_blocks import SequenceBlocks
 
 _order = attrgetter("order")
@@ -172,7 +172,7 @@ class Scheduler:
                 continue
             sequence.num_cached_tokens = position + 1
             sequence.num_scheduled_tokens += 1
-            sequence.token_ids.append(PENDING_TOKEN)
+            sequence.num_pending_tokens += 1
             decodes.append(_scheduled((sequence, sequence.row, position, 1, True)))
         budget -= len(decodes)
         if decodes and self.chunk_budget is not None:
@@ -259,8 +259,7 @@ class Scheduler:
         samples = start + num_tokens == sequence.num_prefill_tokens and sequence.max_tokens > 0
         sequence.num_cached_tokens += num_tokens
         sequence.num_scheduled_tokens += num_tokens
-        if samples:
-            sequence.token_ids.append(PENDING_TOKEN)
+        sequence.num_pending_tokens += samples
         plan.chunks.append(ScheduledSequence(sequence, sequence.row, start, num_tokens, samples))
         return num_tokens
 
@@ -273,7 +272,8 @@ class Scheduler:
                 continue
             end = start + 1
             sequence.num_scheduled_tokens -= 1
-            sequence.token_ids[end] = token_id
+            sequence.num_pending_tokens -= 1
+            sequence.token_ids.append(token_id)
             reason = None
             if end >= sequence.settle_limit or token_id in sequence.stop_ids:
                 reason = self._settle(sequence, end, token_id, end + 1)
@@ -286,7 +286,8 @@ class Scheduler:
             end = start + num_tokens
             sequence.num_scheduled_tokens -= num_tokens
             if samples:
-                sequence.token_ids[end] = token_id
+                sequence.num_pending_tokens -= 1
+                sequence.token_ids.append(token_id)
             reason = self._settle(sequence, end, token_id, end + samples)
             if samples or reason is not None:
                 committed.append((sequence, token_id, reason))
@@ -328,8 +329,7 @@ class Scheduler:
         """Ended: what later steps sample for it is dropped."""
         self._remove(sequence)
         sequence.status = SequenceStatus.FINISHED
-        sequence.num_scheduled_tokens = 0
-        del sequence.token_ids[sequence.num_tokens - sequence.num_pending_tokens :]
+        sequence.num_scheduled_tokens = sequence.num_pending_tokens = 0
         del self._sequences[sequence.sequence_id]
         siblings = self._siblings[sequence.request.request_id]
         siblings.remove(sequence)

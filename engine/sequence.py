@@ -7,9 +7,6 @@ from enum import Enum, auto
 from engine.constraint import Matcher
 from engine.request import Request
 
-PENDING_TOKEN = -1
-"""Holds the place of a token that a launched step will sample but the host has not read yet."""
-
 
 class SequenceStatus(Enum):
     WAITING = auto()
@@ -40,6 +37,7 @@ class Sequence:
         "min_tokens",
         "num_admissions",
         "num_cached_tokens",
+        "num_pending_tokens",
         "num_prefill_tokens",
         "num_prompt_tokens",
         "num_published_blocks",
@@ -67,8 +65,9 @@ class Sequence:
             None  # the sibling whose prefill this one waits for, to share its blocks
         )
 
-        self.token_ids: list[int] = request.prompt_token_ids.tolist()
+        self.token_ids: list[int] = request.prompt_token_ids.tolist()  # those that the host knows
         self.num_prompt_tokens = len(self.token_ids)
+        self.num_pending_tokens = 0  # that planned steps will sample, beyond those the host knows
         self.num_cached_tokens = 0
         self.num_scheduled_tokens = 0
         self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
@@ -93,20 +92,12 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.token_ids)
+        return len(self.token_ids) + self.num_pending_tokens
 
     @property
     def num_generated_tokens(self) -> int:
         """Tokens sampled so far, pending ones included."""
-        return len(self.token_ids) - self.num_prompt_tokens
-
-    @property
-    def num_pending_tokens(self) -> int:
-        """Tokens at the end whose values the host does not know yet: one for each step in flight, at most."""
-        num_pending = 0
-        while self.token_ids[-1 - num_pending] == PENDING_TOKEN:
-            num_pending += 1
-        return num_pending
+        return self.num_tokens - self.num_prompt_tokens
 
     @property
     def waits_for_leader(self) -> bool:
@@ -118,5 +109,5 @@ class Sequence:
         return (
             leader is not None
             and leader.status is not SequenceStatus.FINISHED
-            and leader.num_generated_tokens == leader.num_pending_tokens
+            and len(leader.token_ids) == leader.num_prompt_tokens
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.constraint import Matcher
 from engine.plan import ScheduledSequence
-from engine.sequence import PENDING_TOKEN, SequenceStatus
+from engine.sequence import SequenceStatus
 
 
 @dataclass(slots=True)
@@ -71,10 +71,9 @@ def _advanced(entry: ScheduledSequence) -> Matcher:
     sequence = entry.sequence
     matcher = sequence.matcher
     assert matcher is not None
-    news = sequence.token_ids[
-        sequence.num_prompt_tokens + matcher.num_tokens : entry.start + entry.num_tokens
-    ]
-    assert PENDING_TOKEN not in news, "a constrained sequence is sampled before its tokens are known"
+    end = entry.start + entry.num_tokens
+    assert len(sequence.token_ids) >= end, "a constrained sequence is sampled before its tokens are known"
+    news = sequence.token_ids[sequence.num_prompt_tokens + matcher.num_tokens : end]
     if news:
         matcher.advance(news)
     return matcher

@@ -14,7 +14,6 @@ from engine.record import RequestRecord
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
-from engine.sequence import PENDING_TOKEN
 from tests.support.simulated_engine import EOS_TOKEN_IDS, VOCAB_SIZE, SimulatedEngine
 
 BLOCK_SIZE = 4
@@ -47,9 +46,9 @@ def test_counters_of_a_prompt_and_its_first_decode() -> None:
     assert (sequence.num_tokens, sequence.num_cached_tokens, sequence.num_scheduled_tokens) == (4, 3, 3)
     ahead = one.scheduler.schedule()
     assert ahead is not None and ahead.decodes == [(sequence, row, 3, 1, True)]
-    assert sequence.token_ids == [3, 4, 5, PENDING_TOKEN, PENDING_TOKEN]
+    assert sequence.token_ids == [3, 4, 5] and sequence.num_pending_tokens == 2
     assert one.scheduler.commit(plan, [7]) == [(sequence, 7, None)]
-    assert sequence.token_ids == [3, 4, 5, 7, PENDING_TOKEN]
+    assert sequence.token_ids == [3, 4, 5, 7] and sequence.num_pending_tokens == 1
     assert (sequence.num_tokens, sequence.num_cached_tokens, sequence.num_scheduled_tokens) == (5, 4, 1)
     assert request.record.first_scheduled_ns == one.now_ns
 
@@ -310,7 +309,7 @@ def test_no_admission_while_tokens_are_in_flight() -> None:
         one.scheduler.check()
     resumed = one.scheduler.schedule()
     assert resumed is not None and [chunk[2:] for chunk in resumed.chunks] == [(0, 29, True)]
-    assert resumed.chunks[0].sequence.token_ids[27:] == [6, 8, PENDING_TOKEN]
+    assert resumed.chunks[0].sequence.token_ids[27:] == [6, 8]
 
 
 def drive(

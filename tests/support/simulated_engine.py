@@ -21,7 +21,7 @@ from engine.record import RequestRecord
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
-from engine.sequence import PENDING_TOKEN, Sequence, SequenceStatus
+from engine.sequence import Sequence, SequenceStatus
 
 VOCAB_SIZE = 24
 EOS_TOKEN_IDS = frozenset({0})
@@ -105,7 +105,7 @@ class SimulatedDevice:
 
     def _input(self, entry: ScheduledSequence, position: int) -> int:
         sequence = entry.sequence
-        if sequence.token_ids[position] == PENDING_TOKEN:
+        if position >= len(sequence.token_ids):
             assert entry.num_tokens == 1, "only a decode may feed a token that is still on the device"
             return self.last_token[entry.row]
         return sequence.token_ids[position]

@@ -17,7 +17,7 @@ from engine.record.step_log import read_step_log
 from engine.recorder import entry_of_plan
 from engine.request import Request
 from engine.sampling_params import SamplingParams
-from engine.sequence import PENDING_TOKEN, Sequence
+from engine.sequence import Sequence
 from server.cli.main import main
 
 
@@ -42,7 +42,7 @@ def planned_sequence(num_prompt: int, start: int, num_tokens: int, *, samples: b
     sequence = Sequence(Request("r", prompt, SamplingParams(), [], RequestRecord("r")), 0, 16)
     sequence.num_cached_tokens = start + num_tokens
     if samples:
-        sequence.token_ids.append(PENDING_TOKEN)
+        sequence.num_pending_tokens += 1
     return ScheduledSequence(sequence, 0, start, num_tokens, samples)
 
 
