@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from engine.block_manager import BlockManager
 from engine.config import SchedulerConfig
+from engine.decoding import Decoding
 from engine.sequence import Sequence, SequenceStatus
 
 _order = attrgetter("order")
@@ -28,6 +29,16 @@ def check_queues(
     assert {s.sequence_id: s for s in running + waiting} == sequences, "a sequence is lost"
     assert len(running) + len(waiting) == len(sequences), "a sequence stands in two queues"
     assert sum(map(len, siblings.values())) == len(sequences), "an ended sequence is kept"
+
+
+def check_stages(running: list[Sequence], prompts: list[Sequence], decoding: Decoding) -> None:
+    """A running sequence is a prompt, or decodes, or is done but for the tokens under way."""
+    assert prompts == [sequence for sequence in running if sequence.is_prompt]
+    assert decoding.sequences == [sequence for sequence in running if sequence.clock is not None]
+    for sequence in running:
+        is_done = sequence.num_tokens == sequence.max_length and sequence.num_scheduled_tokens > 0
+        assert sequence.is_prompt + (sequence.clock is not None) == 1 or is_done, "a sequence is forgotten"
+    decoding.check()
 
 
 def check_rows_and_blocks(

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from engine.inbox import Abort, Command, Finish, ForgetPrefixes, Inbox, Stop, Submit
 from engine.pacer import Pacer
-from engine.plan import StepPlan
+from engine.plan import CommittedStep, StepPlan
 from engine.prompt_scores import PromptScores
 from engine.record import StepEntry
 from engine.recorder import Recorder, entry_of_plan
 from engine.request import NO_TOKEN, FinishReason, StepOutput
-from engine.runner.model_runner import Launch, Runner
+from engine.runner.model_runner import Launch, Runner, StepResult
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 
@@ -151,39 +151,37 @@ class EngineLoop:
         waited = now_ns - collected_at_ns > _WAITED_NS  # else the step had ended, nobody knows when
         self._ended_ns = now_ns if waited else 0
         self._prompt_scores.add(result.prompt_logprobs, step.plan)
-        output = StepOutput(step.plan.step, now_ns)
-        for sequence_id in result.stuck:
-            self._give_up(sequence_id, output)
-        num_generated = 0
-        for sequence, token_id, finish_reason in self._scheduler.commit(step.plan, result.token_ids):
-            sequence_id = sequence.sequence_id
-            output.add(sequence_id, token_id, finish_reason)
-            if token_id != NO_TOKEN:
-                num_generated += 1
-                self._recorder.generated(sequence, now_ns)
-            logprobs = result.logprobs.get(sequence_id)
-            if logprobs is not None:
-                output.logprobs[sequence_id] = logprobs
-            scores = self._prompt_scores.take(sequence_id)
-            if scores is not None:
-                output.prompt_logprobs[sequence_id] = scores
-            if finish_reason is not None:
-                self._ended(sequence, finish_reason)
-        self._recorder.stepped(step.plan, num_generated)
+        given_up = [self._scheduler.finish(sequence_id, FinishReason.ERROR) for sequence_id in result.stuck]
+        committed = self._scheduler.commit(step.plan, result.token_ids)
+        self._recorder.generated(committed, now_ns)
+        output = StepOutput(
+            step.plan.step, now_ns, committed.sequence_ids, committed.token_ids, committed.finish_reasons
+        )
+        self._add_logprobs(output, result, committed)
+        for sequence, reason in committed.ended:
+            self._ended(sequence, reason)
+        for sequence in filter(None, given_up):
+            output.add(sequence.sequence_id, NO_TOKEN, FinishReason.ERROR)
+            self._ended(sequence, FinishReason.ERROR)
+        self._recorder.stepped(step.plan, committed.num_tokens)
         self._tell(output)
         if step.entry is not None:
-            step.entry.num_generated = num_generated
+            step.entry.num_generated = committed.num_tokens
             step.entry.collected_at_ns = collected_at_ns
             step.entry.collect_ns = now_ns - collected_at_ns
             step.entry.commit_ns = time.monotonic_ns() - now_ns
             step.entry.device_ns = result.device_ns
         self._recorder.timed(step.entry)
 
-    def _give_up(self, sequence_id: int, output: StepOutput) -> None:
-        sequence = self._scheduler.finish(sequence_id, FinishReason.ERROR)
-        if sequence is not None:
-            output.add(sequence_id, NO_TOKEN, FinishReason.ERROR)
-            self._ended(sequence, FinishReason.ERROR)
+    def _add_logprobs(self, output: StepOutput, result: StepResult, committed: CommittedStep) -> None:
+        """Of those that got a token, and the prompts' of those whose first it is."""
+        if result.logprobs:
+            ids = [sequence_id for sequence_id in output.sequence_ids if sequence_id in result.logprobs]
+            output.logprobs = {sequence_id: result.logprobs[sequence_id] for sequence_id in ids}
+        for sequence_id in output.sequence_ids[committed.num_decodes :]:
+            scores = self._prompt_scores.take(sequence_id)
+            if scores is not None:
+                output.prompt_logprobs[sequence_id] = scores
 
     def _observe(self, plan: StepPlan, device_ns: int) -> None:
         if self._scheduler.chunk_budget is not None and device_ns:

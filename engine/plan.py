@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from functools import cached_property
+from typing import NamedTuple, TypeAlias, overload
 
-from engine.request import FinishReason
+import numpy as np
+
+from engine.request import NO_TOKEN, FinishReason
 from engine.sequence import Sequence
 
 
@@ -24,10 +29,100 @@ class ScheduledSequence(NamedTuple):
     samples: bool
 
 
+class DecodeBatch:
+    """Sequences that decode together: one object for all steps in a row in which none joins or leaves.
+
+    Decode steps are numbered. In step number n, member i feeds its token at position `origins[i] + n`.
+    """
+
+    def __init__(self, sequences: list[Sequence], columns: np.ndarray) -> None:
+        """Neither may be changed afterwards. `columns` [4, N] int64, for each member: row, origin, the number
+        modulo the block size of the steps in which it begins a block, and that of the step it must not take,
+        since it has its last token then (`decode_columns`).
+        """
+        self.sequences = sequences
+        self.columns = columns
+        self.rows: np.ndarray = columns[0]
+        self.origins: np.ndarray = columns[1]
+        self._block_phases, self._ends = columns[2:]
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    @cached_property
+    def sequence_ids(self) -> list[int]:
+        return [sequence.sequence_id for sequence in self.sequences]
+
+    @cached_property
+    def _last_origin(self) -> int:
+        return int(self.origins.max())
+
+    def longest_context(self, step: int) -> int:
+        """Tokens that the member furthest on attends to in that step."""
+        return self._last_origin + step + 1
+
+    def that_begin_a_block(self, step: int, block_size: int) -> list[int]:
+        """Indices of the members whose token is the first of a block in that step."""
+        return np.flatnonzero(self._block_phases == step % block_size).tolist()
+
+    def due(self, step: int, block_size: int) -> list[int]:
+        """Likewise, and of those that must not take that step."""
+        begins = self._block_phases == step % block_size
+        return np.flatnonzero(begins | (self._ends == step)).tolist()
+
+
+def decode_columns(sequence: Sequence, step: int, block_size: int) -> tuple[int, int, int, int]:
+    """A column of `DecodeBatch.columns`, for a sequence that decodes from that step on."""
+    origin = sequence.num_cached_tokens - step
+    return sequence.row, origin, -origin % block_size, sequence.max_length - 1 - origin
+
+
+class Decodes(Listing[ScheduledSequence]):
+    """The decodes of one step: a batch, and the number of the decode step."""
+
+    __slots__ = ("batch", "step")
+
+    def __init__(self, batch: DecodeBatch, step: int) -> None:
+        self.batch = batch
+        self.step = step
+
+    @property
+    def rows(self) -> np.ndarray:
+        """[N] int64"""
+        return self.batch.rows
+
+    @property
+    def starts(self) -> np.ndarray:
+        """[N] int64"""
+        starts: np.ndarray = self.batch.origins + self.step
+        return starts
+
+    def __len__(self) -> int:
+        return len(self.batch.sequences)
+
+    @overload
+    def __getitem__(self, index: int) -> ScheduledSequence: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ScheduledSequence]: ...
+    def __getitem__(self, index: int | slice) -> ScheduledSequence | list[ScheduledSequence]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        batch = self.batch
+        start = int(batch.origins[index]) + self.step
+        return ScheduledSequence(batch.sequences[index], int(batch.rows[index]), start, 1, True)
+
+    def __iter__(self) -> Iterator[ScheduledSequence]:
+        columns = zip(self.batch.sequences, self.rows.tolist(), self.starts.tolist(), strict=True)
+        return (ScheduledSequence(sequence, row, start, 1, True) for sequence, row, start in columns)
+
+
+NO_DECODES = Decodes(DecodeBatch([], np.empty((4, 0), np.int64)), 0)
+
+
 @dataclass(slots=True)
 class StepPlan:
     step: int
-    decodes: list[ScheduledSequence] = field(default_factory=list)
+    decodes: Decodes = NO_DECODES
     chunks: list[ScheduledSequence] = field(default_factory=list)
     num_preempted: int = 0
 
@@ -48,8 +143,46 @@ class StepPlan:
     @property
     def sampled(self) -> list[ScheduledSequence]:
         """Those that get a token from this step, in the order of the runner's result rows."""
-        return self.decodes + [chunk for chunk in self.chunks if chunk.samples]
+        return [*self.decodes, *(chunk for chunk in self.chunks if chunk.samples)]
 
 
 Committed: TypeAlias = tuple[Sequence, int, FinishReason | None]
 """What a step brought one sequence: its token (NO_TOKEN if it ended without one), and why it ended, if so."""
+
+
+@dataclass(slots=True)
+class CommittedStep:
+    """What a step brought: `Committed`, in columns. The first `num_decodes` have been decoded."""
+
+    sequences: list[Sequence] = field(default_factory=list)
+    sequence_ids: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    finish_reasons: list[FinishReason | None] = field(default_factory=list)
+    num_decodes: int = 0
+    ended: list[tuple[Sequence, FinishReason]] = field(default_factory=list)  # those with a reason, again
+
+    @property
+    def num_tokens(self) -> int:
+        """How many new tokens there are."""
+        return len(self.token_ids) - self.token_ids[self.num_decodes :].count(NO_TOKEN)
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def __iter__(self) -> Iterator[Committed]:
+        return zip(self.sequences, self.token_ids, self.finish_reasons, strict=True)
+
+    def add(self, sequence: Sequence, token_id: int) -> None:
+        self.sequences.append(sequence)
+        self.sequence_ids.append(sequence.sequence_id)
+        self.token_ids.append(token_id)
+        self.finish_reasons.append(None)
+
+    def remove(self, sequence: Sequence) -> None:
+        index = self.sequences.index(sequence)
+        for column in (self.sequences, self.sequence_ids, self.token_ids, self.finish_reasons):
+            del column[index]
+
+    def end(self, sequence: Sequence, reason: FinishReason) -> None:
+        self.finish_reasons[self.sequences.index(sequence)] = reason
+        self.ended.append((sequence, reason))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.plan import StepPlan
+from engine.plan import CommittedStep, StepPlan
 from engine.record import EngineCounters, EventLog, RecentRequests, StepEntry, StepLog
-from engine.request import FinishReason, Request
+from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import Sequence
 
 _BLOCK_ID_BYTES = 6  # of a block's hash: an integer that any JSON reader keeps exactly
@@ -24,7 +24,6 @@ class Recorder:
         record.queued_ns = now_ns
         record.num_prompt_tokens = len(request.prompt_token_ids)
         record.max_tokens = request.params.max_tokens
-        record.token_times_ns = [[] for _ in range(request.n)]
         record.finish_reasons = [None] * request.n
         record.sequence_ids = list(request.sequence_ids)
         self.recent.add(record)
@@ -41,11 +40,16 @@ class Recorder:
                     prefix_cache_queried=sequence.params.prompt_logprobs is None,
                 )
 
-    def generated(self, sequence: Sequence, now_ns: int) -> None:
-        record = sequence.request.record
-        record.token_times_ns[sequence.index].append(now_ns)
-        if record.first_token_ns == 0:
-            record.first_token_ns = now_ns
+    def generated(self, step: CommittedStep, now_ns: int) -> None:
+        """A step's tokens are known. Only the end of a prompt can have brought a first one, or none."""
+        for sequence in step.sequences[: step.num_decodes]:
+            sequence.token_times_ns.append(now_ns)
+        for index in range(step.num_decodes, len(step)):
+            if step.token_ids[index] != NO_TOKEN:
+                sequence = step.sequences[index]
+                sequence.token_times_ns.append(now_ns)
+                record = sequence.request.record
+                record.first_token_ns = record.first_token_ns or now_ns
 
     def ended(self, sequence: Sequence, reason: FinishReason, now_ns: int) -> None:
         record = sequence.request.record
@@ -80,7 +84,8 @@ def entry_of_plan(
     Planning has already moved them: it counted this step's tokens as cached and as sampled those that will
     be. The latter are taken back here.
     """
-    scheduled = plan.scheduled
+    decodes, chunks = plan.decodes, plan.chunks
+    starts = decodes.starts.tolist()
     return StepEntry(
         step=plan.step,
         scheduled_at_ns=scheduled_at_ns,
@@ -89,9 +94,10 @@ def entry_of_plan(
         num_blocks_used=num_blocks_used,
         num_preempted=plan.num_preempted,
         num_scheduled=plan.num_tokens,
-        sequence_ids=[entry.sequence.sequence_id for entry in scheduled],
-        num_tokens=[entry.sequence.num_tokens - entry.samples for entry in scheduled],
-        num_cached_tokens=[entry.start for entry in scheduled],
-        num_scheduled_tokens=[entry.num_tokens for entry in scheduled],
+        sequence_ids=decodes.batch.sequence_ids + [chunk.sequence.sequence_id for chunk in chunks],
+        num_tokens=(decodes.starts + 1).tolist()
+        + [chunk.sequence.num_tokens - chunk.samples for chunk in chunks],
+        num_cached_tokens=starts + [chunk.start for chunk in chunks],
+        num_scheduled_tokens=[1] * len(decodes) + [chunk.num_tokens for chunk in chunks],
         is_prefill=[False] * len(plan.decodes) + [True] * len(plan.chunks),
     )

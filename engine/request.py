@@ -56,6 +56,8 @@ class Request:
 
     def __post_init__(self) -> None:
         self.sequence_ids = tuple(next(_sequence_ids) for _ in range(self.n))
+        if not self.record.token_times_ns:
+            self.record.token_times_ns = [[] for _ in range(self.n)]
 
     @property
     def ends_at_eos(self) -> bool:

@@ -14,23 +14,27 @@ from __future__ import annotations
 import itertools
 import time
 from bisect import bisect_left, insort
-from collections.abc import Callable
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from engine.block_manager import BlockManager
 from engine.chunk_budget import ChunkBudget
 from engine.config import ConfigError, SchedulerConfig
+from engine.decoding import Decoding
 from engine.handle import PromptTooLongError
-from engine.invariants import check_counters, check_queues, check_rows_and_blocks
-from engine.plan import Committed, ScheduledSequence, StepPlan
+from engine.invariants import check_counters, check_queues, check_rows_and_blocks, check_stages
+from engine.plan import CommittedStep, Decodes, ScheduledSequence, StepPlan
 from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import Sequence, SequenceStatus
 from engine.sequence_blocks import SequenceBlocks
 
 _order = attrgetter("order")
-_scheduled = partial(tuple.__new__, ScheduledSequence)  # what its constructor does, at half the cost
+
+
+def _remove_from(queue: list[Sequence], sequence: Sequence) -> None:
+    del queue[bisect_left(queue, sequence.order, key=_order)]
 
 
 class Scheduler:
@@ -63,9 +67,12 @@ class Scheduler:
         self._passes = [[stages[stage] for stage in each] for each in self._policy.passes]
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
+        self._prompts: list[Sequence] = []  # of the running ones those that are not computed to the end
+        self._decoding = Decoding(config.max_num_seqs, config.block_size)  # those that are, and want more
         self._free_rows = list(range(config.max_num_seqs - 1, -1, -1))
         self._sequences: dict[int, Sequence] = {}  # those that have not ended, by id
         self._siblings: dict[str, list[Sequence]] = {}  # likewise, by request id
+        self._stop_ids: Counter[int] = Counter()  # of all that have not ended
         self._arrivals = itertools.count()
         self._num_steps = 0
 
@@ -130,6 +137,7 @@ class Scheduler:
                 sequence.stop_ids |= self.eos_token_ids
             if not self.config.enable_prefix_caching:
                 self._blocks.make_private(sequence)
+            self._stop_ids.update(sequence.stop_ids)
             self._sequences[sequence.sequence_id] = sequence
             self._siblings.setdefault(request.request_id, []).append(sequence)
             insort(self._waiting, sequence, key=_order)
@@ -165,56 +173,39 @@ class Scheduler:
 
     def _plan_decodes(self, plan: StepPlan, budget: int) -> int:
         """Each stage takes the number of tokens that the step may still compute, and returns what is left."""
-        decodes = plan.decodes
-        for sequence in self._running:  # preemption shortens this list from its end, ahead of the iteration
-            position = sequence.num_cached_tokens
-            if position >= sequence.decode_limit and not self._may_decode(sequence, plan):
-                continue
-            sequence.num_cached_tokens = position + 1
-            sequence.num_scheduled_tokens += 1
-            sequence.num_pending_tokens += 1
-            decodes.append(_scheduled((sequence, sequence.row, position, 1, True)))
-        budget -= len(decodes)
-        if decodes and self.chunk_budget is not None:
-            tokens = self.chunk_budget.tokens(len(decodes), len(self._waiting), self._next_prompt(plan))
+        for sequence in self._decoding.due():
+            if sequence.clock is None:
+                continue  # preempted a moment ago
+            if sequence.num_tokens == sequence.max_length:
+                self._decoding.leave(sequence)  # its last token is under way
+            else:
+                self._grow(sequence, plan)
+        plan.decodes = self._decoding.plan()
+        budget -= len(plan.decodes)
+        if plan.decodes and self.chunk_budget is not None:
+            tokens = self.chunk_budget.tokens(len(plan.decodes), len(self._waiting), self._next_prompt())
             return min(budget, tokens)
         return budget
 
-    def _next_prompt(self, plan: StepPlan) -> int:
+    def _next_prompt(self) -> int:
         """Tokens that the prompt which comes first has left: one under way, else the head of the queue."""
-        if len(plan.decodes) < len(self._running):
-            for sequence in self._running:
-                if sequence.num_cached_tokens < sequence.num_prefill_tokens:
-                    return sequence.num_prefill_tokens - sequence.num_cached_tokens
+        if self._prompts:
+            return self._prompts[0].num_prefill_tokens - self._prompts[0].num_cached_tokens
         return self._waiting[0].num_tokens if self._waiting else 0
 
-    def _may_decode(self, sequence: Sequence, plan: StepPlan) -> bool:
-        """Whether it decodes in this step, with a new block if it needs one; sets how far that is certain."""
-        position = sequence.num_cached_tokens
-        if position < sequence.num_prefill_tokens or position + 1 >= sequence.max_length:
-            return False  # still a prompt, or its last token is in flight
-        block_size = self.config.block_size
-        if position == len(sequence.block_table) * block_size and not self._grow(sequence, plan):
-            return False
-        sequence.decode_limit = min(len(sequence.block_table) * block_size, sequence.max_length - 1)
-        return True
-
-    def _grow(self, sequence: Sequence, plan: StepPlan) -> bool:
-        """Give it one more block; False if it had to be preempted itself."""
+    def _grow(self, sequence: Sequence, plan: StepPlan) -> None:
+        """Give it one more block, if need be by preempting the last of the running ones, itself perhaps."""
         while not self.block_manager.num_free:
             victim = self._running[-1]
             self._preempt(victim)
             plan.num_preempted += 1
             if victim is sequence:
-                return False
+                return
         self._blocks.extend(sequence)
-        return True
 
     def _plan_chunks(self, plan: StepPlan, budget: int) -> int:
-        if len(plan.decodes) == len(self._running):
-            return budget  # none is a prompt
-        for sequence in self._running:
-            if budget and sequence.num_cached_tokens < sequence.num_prefill_tokens:
+        for sequence in self._prompts.copy():
+            if budget:
                 budget -= self._plan_chunk(sequence, plan, budget)
         return budget
 
@@ -241,12 +232,8 @@ class Scheduler:
     def _admit(self, sequence: Sequence) -> None:
         """It has its blocks; what of its prompt they hold already need not be computed."""
         insort(self._running, sequence, key=_order)
-        sequence.status = SequenceStatus.RUNNING
-        sequence.row = self._free_rows.pop()
-        sequence.decode_limit = sequence.settle_limit = 0
-        sequence.num_cached_tokens = sequence.num_published_blocks * self.config.block_size
-        sequence.num_prefill_tokens = sequence.num_tokens
-        sequence.num_admissions += 1
+        insort(self._prompts, sequence, key=_order)
+        sequence.admit(self._free_rows.pop(), sequence.num_published_blocks * self.config.block_size)
         record = sequence.request.record
         if not record.first_scheduled_ns:
             record.first_scheduled_ns = self._clock()
@@ -256,55 +243,73 @@ class Scheduler:
         """Plan as much of a prompt as the budget allows; how many tokens that is."""
         start = sequence.num_cached_tokens
         num_tokens = min(sequence.num_prefill_tokens - start, budget)
-        samples = start + num_tokens == sequence.num_prefill_tokens and sequence.max_tokens > 0
-        sequence.num_cached_tokens += num_tokens
-        sequence.num_scheduled_tokens += num_tokens
-        sequence.num_pending_tokens += samples
+        is_last = start + num_tokens == sequence.num_prefill_tokens
+        samples = is_last and sequence.max_tokens > 0
+        sequence.plan(num_tokens, samples=samples)
         plan.chunks.append(ScheduledSequence(sequence, sequence.row, start, num_tokens, samples))
+        if is_last:
+            _remove_from(self._prompts, sequence)
+            if sequence.num_tokens < sequence.max_length:
+                self._decoding.join(sequence)
         return num_tokens
 
-    def commit(self, plan: StepPlan, tokens: list[int]) -> list[Committed]:
+    def commit(self, plan: StepPlan, tokens: list[int]) -> CommittedStep:
         """Settle a step: `tokens` are in the order of `plan.sampled`. Steps are committed in order."""
-        committed: list[Committed] = []
-        finished = SequenceStatus.FINISHED
-        for (sequence, _, start, _, _), token_id in zip(plan.decodes, tokens, strict=False):
-            if sequence.status is finished:
-                continue
-            end = start + 1
-            sequence.num_scheduled_tokens -= 1
-            sequence.num_pending_tokens -= 1
-            sequence.token_ids.append(token_id)
-            reason = None
-            if end >= sequence.settle_limit or token_id in sequence.stop_ids:
-                reason = self._settle(sequence, end, token_id, end + 1)
-            committed.append((sequence, token_id, reason))
-        next_token = iter(tokens[len(plan.decodes) :])
-        for sequence, _, start, num_tokens, samples in plan.chunks:
-            token_id = next(next_token) if samples else NO_TOKEN
-            if sequence.status is finished:
-                continue
-            end = start + num_tokens
-            sequence.num_scheduled_tokens -= num_tokens
-            if samples:
-                sequence.num_pending_tokens -= 1
-                sequence.token_ids.append(token_id)
-            reason = self._settle(sequence, end, token_id, end + samples)
-            if samples or reason is not None:
-                committed.append((sequence, token_id, reason))
+        num_decodes = len(plan.decodes)
+        committed = CommittedStep()
+        if num_decodes:
+            committed = self._commit_decodes(plan.decodes, tokens[:num_decodes])
+        self._commit_chunks(plan.chunks, iter(tokens[num_decodes:]), committed)
         return committed
 
-    def _settle(self, sequence: Sequence, end: int, token_id: int, length: int) -> FinishReason | None:
-        """Its tokens before `end` are computed: publish full blocks; end it if this is the end, and say why.
+    def _commit_decodes(self, decodes: Decodes, tokens: list[int]) -> CommittedStep:
+        """All get their tokens; only those are looked at that fill a block or may end."""
+        batch, num = decodes.batch, len(tokens)
+        committed = CommittedStep(batch.sequences.copy(), batch.sequence_ids.copy(), tokens, [None] * num)
+        for sequence in self._decoding.commit(decodes):
+            if sequence.status is SequenceStatus.FINISHED:
+                committed.remove(sequence)
+        committed.num_decodes = len(committed)
+        for sequence, token_id in zip(committed.sequences, tokens, strict=True):
+            sequence.token_ids.append(token_id)
+        due = [batch.sequences[i] for i in batch.due(decodes.step + 1, self.config.block_size)]
+        for sequence in due + self._that_may_stop(committed):
+            if sequence.status is SequenceStatus.FINISHED:
+                continue
+            length = len(sequence.token_ids)
+            reason = self._settle(sequence, length - 1, sequence.token_ids[-1], length)
+            if reason is not None:
+                committed.end(sequence, reason)
+        return committed
 
-        Sets how far decodes will neither fill a block nor be the last.
-        """
-        block_size = self.config.block_size
+    def _that_may_stop(self, committed: CommittedStep) -> list[Sequence]:
+        """Those that got a token that ends them, unless it came too early."""
+        if self._stop_ids.keys().isdisjoint(committed.token_ids):
+            return []
+        return [sequence for sequence, token_id, _ in committed if token_id in sequence.stop_ids]
+
+    def _commit_chunks(
+        self, chunks: list[ScheduledSequence], tokens: Iterator[int], committed: CommittedStep
+    ) -> None:
+        for sequence, _, start, num_tokens, samples in chunks:
+            token_id = next(tokens) if samples else NO_TOKEN
+            if sequence.status is SequenceStatus.FINISHED:
+                continue
+            sequence.settle(num_tokens, samples=samples)
+            if samples:
+                sequence.token_ids.append(token_id)
+            end = start + num_tokens
+            reason = self._settle(sequence, end, token_id, end + samples)
+            if samples or reason is not None:
+                committed.add(sequence, token_id)
+            if reason is not None:
+                committed.end(sequence, reason)
+
+    def _settle(self, sequence: Sequence, end: int, token_id: int, length: int) -> FinishReason | None:
+        """Its tokens before `end` are computed: publish full blocks; if this is the end, say why."""
         if sequence.status is SequenceStatus.RUNNING:  # else its blocks are no longer its own
             self._blocks.publish(sequence, end)
-        sequence.settle_limit = min((sequence.num_published_blocks + 1) * block_size, sequence.max_length - 1)
-        reason = None
-        if token_id in sequence.stop_ids or length == sequence.max_length:
-            reason = self._finish_reason(sequence, token_id, length)
+        reason = self._finish_reason(sequence, token_id, length)
         if reason is not None:
             self._finish(sequence)
         return reason
@@ -321,15 +326,15 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         """Back to waiting without blocks; it will recompute all its tokens, those in flight included."""
         self._remove(sequence)
-        sequence.status = SequenceStatus.WAITING
         sequence.request.record.num_preemptions += 1
         insort(self._waiting, sequence, key=_order)
 
     def _finish(self, sequence: Sequence) -> None:
         """Ended: what later steps sample for it is dropped."""
         self._remove(sequence)
-        sequence.status = SequenceStatus.FINISHED
-        sequence.num_scheduled_tokens = sequence.num_pending_tokens = 0
+        sequence.finish()
+        self._stop_ids.subtract(sequence.stop_ids)
+        self._stop_ids = +self._stop_ids  # without those that nobody waits for any more
         del self._sequences[sequence.sequence_id]
         siblings = self._siblings[sequence.request.request_id]
         siblings.remove(sequence)
@@ -338,19 +343,22 @@ class Scheduler:
 
     def _remove(self, sequence: Sequence) -> None:
         """Out of its queue; its row and blocks, if any, are free."""
-        running = sequence.status is SequenceStatus.RUNNING
-        queue = self._running if running else self._waiting
-        del queue[bisect_left(queue, sequence.order, key=_order)]
-        if running:
-            self._free_rows.append(sequence.row)
-            self._blocks.give_back(sequence)
-            sequence.row = -1
-            sequence.num_cached_tokens = 0
-            sequence.num_prefill_tokens = 0
+        if sequence.status is SequenceStatus.WAITING:
+            _remove_from(self._waiting, sequence)
+            return
+        _remove_from(self._running, sequence)
+        if sequence.is_prompt:
+            _remove_from(self._prompts, sequence)
+        elif sequence.clock is not None:
+            self._decoding.leave(sequence)
+        self._free_rows.append(sequence.row)
+        self._blocks.give_back(sequence)
+        sequence.withdraw()
 
     def check(self) -> None:
         """Raise `AssertionError` unless every invariant holds. Slow: for tests and --check-invariants."""
         check_queues(self._running, self._waiting, self._sequences, self._siblings)
+        check_stages(self._running, self._prompts, self._decoding)
         check_rows_and_blocks(self._running, self._free_rows, self.block_manager, self.config)
         for sequence in self._sequences.values():
             check_counters(sequence, self.config.block_size)

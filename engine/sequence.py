@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from engine.constraint import Matcher
@@ -14,6 +15,14 @@ class SequenceStatus(Enum):
     FINISHED = auto()
 
 
+@dataclass(slots=True)
+class DecodeClock:
+    """How many steps with decodes there were. In each of them every decoding sequence gets one token."""
+
+    num_planned: int = 0
+    num_committed: int = 0
+
+
 class Sequence:
     """A sequence holds its tokens, its blocks and three counters, kept apart always:
 
@@ -22,13 +31,20 @@ class Sequence:
     num_scheduled_tokens  those of the cached tokens that steps not committed yet are computing
 
     Prompt [A, B, C] after the prefill that sampled D: 4 tokens, 3 cached; the next step feeds D.
+
+    While it decodes, the counters move with a clock that all decoding sequences share, so that a step need
+    not touch each of them: a counter is what it was when decoding began, and the steps since.
     """
 
     __slots__ = (
+        "_num_cached_tokens",
+        "_num_pending_tokens",
+        "_num_scheduled_tokens",
+        "_num_steps_before",
         "block_hashes",
         "block_table",
         "cache_salt",
-        "decode_limit",
+        "clock",
         "index",
         "leader",
         "matcher",
@@ -36,21 +52,18 @@ class Sequence:
         "max_tokens",
         "min_tokens",
         "num_admissions",
-        "num_cached_tokens",
-        "num_pending_tokens",
         "num_prefill_tokens",
         "num_prompt_tokens",
         "num_published_blocks",
-        "num_scheduled_tokens",
         "order",
         "params",
         "request",
         "row",
         "sequence_id",
-        "settle_limit",
         "status",
         "stop_ids",
         "token_ids",
+        "token_times_ns",
     )
 
     def __init__(self, request: Request, index: int, max_tokens: int) -> None:
@@ -66,15 +79,16 @@ class Sequence:
         )
 
         self.token_ids: list[int] = request.prompt_token_ids.tolist()  # those that the host knows
+        self.token_times_ns = request.record.token_times_ns[
+            index
+        ]  # when it got to know them, past the prompt
         self.num_prompt_tokens = len(self.token_ids)
-        self.num_pending_tokens = 0  # that planned steps will sample, beyond those the host knows
-        self.num_cached_tokens = 0
-        self.num_scheduled_tokens = 0
+        self._num_cached_tokens = 0
+        self._num_scheduled_tokens = 0
+        self._num_pending_tokens = 0
+        self.clock: DecodeClock | None = None  # while it decodes
+        self._num_steps_before = 0  # on the clock, when decoding began
         self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
-        # Below these positions the scheduler need not look closer: a decode has its block and is not the
-        # last; a settled one fills no block and is not the last.
-        self.decode_limit = 0
-        self.settle_limit = 0
         self.max_tokens = max_tokens
         self.max_length = self.num_prompt_tokens + max_tokens
         self.stop_ids: frozenset[int] = frozenset()  # token ids that end it
@@ -95,9 +109,84 @@ class Sequence:
         return len(self.token_ids) + self.num_pending_tokens
 
     @property
+    def num_cached_tokens(self) -> int:
+        return self._num_cached_tokens + self._num_decodes_planned
+
+    @property
+    def num_scheduled_tokens(self) -> int:
+        return self._num_scheduled_tokens + self._num_decodes_in_flight
+
+    @property
+    def num_pending_tokens(self) -> int:
+        """Tokens that planned steps sample and the host does not know yet: one for each step, at most."""
+        return self._num_pending_tokens + self._num_decodes_in_flight
+
+    @property
     def num_generated_tokens(self) -> int:
         """Tokens sampled so far, pending ones included."""
         return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it runs and steps that compute what it had at its admission are still to be planned."""
+        return self.num_cached_tokens < self.num_prefill_tokens
+
+    @property
+    def _num_decodes_planned(self) -> int:
+        """Since decoding began; 0 when it does not decode."""
+        return self.clock.num_planned - self._num_steps_before if self.clock else 0
+
+    @property
+    def _num_decodes_in_flight(self) -> int:
+        """Likewise: those that are not committed yet."""
+        return (
+            self.clock.num_planned - max(self.clock.num_committed, self._num_steps_before)
+            if self.clock
+            else 0
+        )
+
+    def plan(self, num_tokens: int, *, samples: bool) -> None:
+        """A step is going to compute its next `num_tokens` tokens, and to sample one if it `samples`."""
+        self._num_cached_tokens += num_tokens
+        self._num_scheduled_tokens += num_tokens
+        self._num_pending_tokens += samples
+
+    def settle(self, num_tokens: int, *, samples: bool) -> None:
+        """That step is committed. Whoever settles it appends the token."""
+        self._num_scheduled_tokens -= num_tokens
+        self._num_pending_tokens -= samples
+
+    def begin_decoding(self, clock: DecodeClock) -> None:
+        """From now on every step that the clock counts plans or commits a decode."""
+        self.clock = clock
+        self._num_steps_before = clock.num_planned
+
+    def end_decoding(self) -> None:
+        num_in_flight = self._num_decodes_in_flight
+        self._num_cached_tokens += self._num_decodes_planned
+        self._num_scheduled_tokens += num_in_flight
+        self._num_pending_tokens += num_in_flight
+        self.clock = None
+
+    def admit(self, row: int, num_cached_tokens: int) -> None:
+        """It runs; so many of its tokens stand in the blocks it got, and all others are to be computed."""
+        self.status = SequenceStatus.RUNNING
+        self.row = row
+        self._num_cached_tokens = num_cached_tokens
+        self.num_prefill_tokens = self.num_tokens
+        self.num_admissions += 1
+
+    def withdraw(self) -> None:
+        """It has lost row and blocks. Steps under way may still bring tokens."""
+        self.status = SequenceStatus.WAITING
+        self.row = -1
+        self._num_cached_tokens = 0
+        self.num_prefill_tokens = 0
+
+    def finish(self) -> None:
+        """What steps under way sample is dropped."""
+        self.status = SequenceStatus.FINISHED
+        self._num_scheduled_tokens = self._num_pending_tokens = 0
 
     @property
     def waits_for_leader(self) -> bool:

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import copyreg
 import pickle
-from array import array
-from functools import partial
-from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.parallel.shared_masks import ElsewhereMatcher
-from engine.plan import ScheduledSequence, StepPlan
+from engine.plan import NO_DECODES, DecodeBatch, Decodes, ScheduledSequence, StepPlan
 from engine.record import RequestRecord
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence
-
-_scheduled = partial(tuple.__new__, ScheduledSequence)  # what its constructor does, at half the cost
 
 
 def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -53,8 +48,8 @@ class _StepMessage(NamedTuple):
     step: int
     admissions: list[_Admission]
     new_blocks: list[tuple[int, int]]  # (row, block at the end of its table)
-    decode_rows: tuple[int, ...] | None  # None: those of the step before
-    decode_starts: bytes  # of an array of C ints
+    decode_columns: bytes | None  # of the `DecodeBatch`; None: that of the step before
+    decode_step: int
     chunks: list[tuple[int, int, int, bool]]  # row, start, num_tokens, samples
 
 
@@ -64,25 +59,21 @@ class StepEncoder:
     def __init__(self, num_rows: int, block_size: int) -> None:
         self._block_size = block_size
         self._owners = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that others know
-        self._decode_rows: tuple[int, ...] = ()
+        self._decode_batch = NO_DECODES.batch
 
     def encode(self, plan: StepPlan) -> bytes:
-        # Transposed, since a batch of decodes passes here at every step.
-        sequences, rows, starts = tuple(zip(*plan.decodes, strict=True))[:3] or ((), (), ())
+        decodes, batch = plan.decodes, plan.decodes.batch
+        # The scheduler gives a decode a block when it begins one.
+        grown = [decodes[i] for i in batch.that_begin_a_block(decodes.step, self._block_size)]
         message = _StepMessage(
             step=plan.step,
             admissions=[self._admit(chunk) for chunk in plan.chunks if self._is_new(chunk)],
-            # The scheduler gives a decode a block when it begins one.
-            new_blocks=[
-                (rows[i], sequences[i].block_table[-1])
-                for i, start in enumerate(starts)
-                if start % self._block_size == 0
-            ],
-            decode_rows=None if rows == self._decode_rows else rows,
-            decode_starts=array("i", starts).tobytes(),
+            new_blocks=[(decode.row, decode.sequence.block_table[-1]) for decode in grown],
+            decode_columns=None if batch is self._decode_batch else batch.columns.tobytes(),
+            decode_step=decodes.step,
             chunks=[(chunk.row, chunk.start, chunk.num_tokens, chunk.samples) for chunk in plan.chunks],
         )
-        self._decode_rows = rows
+        self._decode_batch = batch
         return pickle.dumps(tuple(message), protocol=pickle.HIGHEST_PROTOCOL)
 
     def _is_new(self, chunk: ScheduledSequence) -> bool:
@@ -111,7 +102,7 @@ class StepDecoder:
 
     def __init__(self) -> None:
         self._sequences: dict[int, Sequence] = {}  # by row
-        self._decode_rows: tuple[int, ...] = ()
+        self._decode_batch = NO_DECODES.batch
 
     def decode(self, payload: bytes) -> StepPlan:
         message = _StepMessage(*pickle.loads(payload))
@@ -119,13 +110,11 @@ class StepDecoder:
             self._sequences[admission.row] = _copy_of(admission)
         for row, block in message.new_blocks:
             self._sequences[row].block_table.append(block)
-        if message.decode_rows is not None:
-            self._decode_rows = message.decode_rows
-        rows, starts = self._decode_rows, array("i", message.decode_starts)
-        sequences = [self._sequences[row] for row in rows]
-        decodes = map(_scheduled, zip(sequences, rows, starts, repeat(1), repeat(True)))
-        chunks = [(self._sequences[chunk[0]], *chunk) for chunk in message.chunks]
-        return StepPlan(message.step, list(decodes), list(map(_scheduled, chunks)))
+        if message.decode_columns is not None:
+            columns = np.frombuffer(message.decode_columns, np.int64).reshape(4, -1)
+            self._decode_batch = DecodeBatch([self._sequences[row] for row in columns[0].tolist()], columns)
+        chunks = [ScheduledSequence(self._sequences[chunk[0]], *chunk) for chunk in message.chunks]
+        return StepPlan(message.step, Decodes(self._decode_batch, message.decode_step), chunks)
 
 
 def _copy_of(admission: _Admission) -> Sequence:

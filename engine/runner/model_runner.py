@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -122,7 +122,7 @@ class ModelRunner:
         launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
 
     def _sample_rows(
-        self, launch: StepLaunch, logits: torch.Tensor, scheduled: list[ScheduledSequence]
+        self, launch: StepLaunch, logits: torch.Tensor, scheduled: Sequence[ScheduledSequence]
     ) -> None:
         launch.sample(
             scheduled,
@@ -202,8 +202,8 @@ class StepLaunch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._unsampled: list[tuple[list[ScheduledSequence], Callable[[], Sampled]]] = []
-        self._sampled: list[tuple[list[ScheduledSequence], Sampled]] = []
+        self._unsampled: list[tuple[Sequence[ScheduledSequence], Callable[[], Sampled]]] = []
+        self._sampled: list[tuple[Sequence[ScheduledSequence], Sampled]] = []
         self._prompt_scores: list[PromptScoreTensors] = []
         self._clock = _DeviceClock(device)
 
@@ -212,7 +212,7 @@ class StepLaunch:
         return bool(self._unsampled)
 
     def sample(
-        self, scheduled: list[ScheduledSequence], draw: Callable[[], Sampled], *, waits: bool = False
+        self, scheduled: Sequence[ScheduledSequence], draw: Callable[[], Sampled], *, waits: bool = False
     ) -> None:
         """Draw for these sequences now; if that `waits`, or a draw before it does, then in `resume`.
 
@@ -230,7 +230,7 @@ class StepLaunch:
         self._unsampled.clear()
         self.close()
 
-    def _send(self, scheduled: list[ScheduledSequence], sampled: Sampled) -> None:
+    def _send(self, scheduled: Sequence[ScheduledSequence], sampled: Sampled) -> None:
         sampled.token_ids = sampled.token_ids.to("cpu", non_blocking=True, copy=True)
         if sampled.logprobs is not None:
             sampled.logprobs = sampled.logprobs.to_host()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,17 +57,17 @@ class Sampler:
         self._minus_infinity = torch.full((), float("-inf"), device=rows.device)
         self._needs = _BatchNeeds(members=[], rows=torch.empty(0, dtype=torch.int64, device=self._device))
 
-    def wants_plain(self, scheduled: list[ScheduledSequence]) -> bool:
+    def wants_plain(self, scheduled: Listing[ScheduledSequence]) -> bool:
         """Whether a temperature (0 for greedy) is all that these sequences ask for."""
         needs = self._needs_of(scheduled)
         asked = (needs.restricted, needs.penalized, needs.bias, needs.constrained_at, needs.logprobs_at)
         return not needs.min_tokens and all(extra is None for extra in asked)
 
-    def is_constrained(self, scheduled: list[ScheduledSequence]) -> bool:
+    def is_constrained(self, scheduled: Listing[ScheduledSequence]) -> bool:
         """Whether `sample` needs to know the tokens of all steps before, for one of these sequences."""
         return bool(self._needs_of(scheduled).constrained)
 
-    def sample(self, logits: torch.Tensor, scheduled: list[ScheduledSequence]) -> Sampled:
+    def sample(self, logits: torch.Tensor, scheduled: Listing[ScheduledSequence]) -> Sampled:
         """`logits` [R, V] fp32 belong to `scheduled`, R long; remembers each row's token on the device."""
         needs = self._needs_of(scheduled)
         adjusted = self._adjust(logits, needs, scheduled)
@@ -88,7 +89,7 @@ class Sampler:
         return Sampled(token_ids, logprobs, needs.logprobs, stuck)
 
     def _adjust(
-        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
+        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: Listing[ScheduledSequence]
     ) -> torch.Tensor:
         """Logits after penalties, bias and min_tokens; the raw ones stay as they are, for the logprobs."""
         adjusted = logits
@@ -111,7 +112,7 @@ class Sampler:
         return adjusted
 
     def _forbidden_ends(
-        self, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
+        self, needs: _BatchNeeds, scheduled: Listing[ScheduledSequence]
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Where sequences below their min_tokens would end: every EOS and stop id of each."""
         at: list[int] = []
@@ -131,7 +132,7 @@ class Sampler:
         return [*eos, *params.stop_token_ids]
 
     def _choose(
-        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: list[ScheduledSequence]
+        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: Listing[ScheduledSequence]
     ) -> torch.Tensor:
         if needs.random is None:
             return sampling.most_likely(logits)
@@ -167,7 +168,7 @@ class Sampler:
             logits, state.temperature[rows], state.seed[rows], positions, restriction
         )
 
-    def _needs_of(self, scheduled: list[ScheduledSequence]) -> _BatchNeeds:
+    def _needs_of(self, scheduled: Listing[ScheduledSequence]) -> _BatchNeeds:
         members = [(entry.sequence.sequence_id, entry.row) for entry in scheduled]
         if members != self._needs.members:
             self._needs = self._gather_needs(members, [entry.sequence for entry in scheduled])

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.plan import Committed
+from engine.plan import CommittedStep
 from engine.record import RequestRecord
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.admission import Admission, admit_all
@@ -118,7 +118,7 @@ class Fleet:
         if was_idle:
             heapq.heappush(self._turns, (replica.next_turn_ns, place))
 
-    def _take(self, now_ns: int, committed: list[Committed]) -> None:
+    def _take(self, now_ns: int, committed: CommittedStep) -> None:
         """A step was settled: note when clients have its tokens, and tell of requests that have ended."""
         seen_ns = now_ns + self._costs.delivery.ns(len(committed))
         for sequence, _, reason in committed:

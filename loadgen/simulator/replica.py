@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from engine.pacer import Pacer
-from engine.plan import Committed, StepPlan
+from engine.plan import CommittedStep, StepPlan
 from engine.request import Request
 from engine.scheduler import Scheduler
 from loadgen.simulator.exertion import Exertion
@@ -47,7 +47,7 @@ class Replica:
     def __init__(
         self,
         profile: Profile,
-        on_step: Callable[[int, list[Committed]], None],
+        on_step: Callable[[int, CommittedStep], None],
         noise_seed: int | None = None,
     ) -> None:
         limits = profile.limits

@@ -45,9 +45,9 @@ def test_counters_of_a_prompt_and_its_first_decode() -> None:
     assert (planned, row, start, num_tokens, samples) == (sequence, sequence.row, 0, 3, True)
     assert (sequence.num_tokens, sequence.num_cached_tokens, sequence.num_scheduled_tokens) == (4, 3, 3)
     ahead = one.scheduler.schedule()
-    assert ahead is not None and ahead.decodes == [(sequence, row, 3, 1, True)]
+    assert ahead is not None and list(ahead.decodes) == [(sequence, row, 3, 1, True)]
     assert sequence.token_ids == [3, 4, 5] and sequence.num_pending_tokens == 2
-    assert one.scheduler.commit(plan, [7]) == [(sequence, 7, None)]
+    assert list(one.scheduler.commit(plan, [7])) == [(sequence, 7, None)]
     assert sequence.token_ids == [3, 4, 5, 7] and sequence.num_pending_tokens == 1
     assert (sequence.num_tokens, sequence.num_cached_tokens, sequence.num_scheduled_tokens) == (5, 4, 1)
     assert request.record.first_scheduled_ns == one.now_ns
@@ -283,8 +283,8 @@ def test_abort_at_any_moment() -> None:
     one.abort(running.request_id)
     assert one.scheduler.abort("unknown") == []
     assert one.scheduler.finish(-5, FinishReason.STOP) is None
-    assert one.scheduler.commit(plan, [5]) == []
-    assert one.scheduler.commit(ahead, [5]) == []
+    assert not one.scheduler.commit(plan, [5])
+    assert not one.scheduler.commit(ahead, [5])
     one.scheduler.check()
     after = one.submit(prompt(9), max_tokens=9)
     one.run()

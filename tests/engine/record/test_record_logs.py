@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from engine.config import ConfigError
+from engine.decoding import Decoding
 from engine.plan import ScheduledSequence, StepPlan
 from engine.record import EventLog, RecentRequests, RequestRecord, StepEntry, StepLog
 from engine.record.event_log import RecordFileError, read_event_log
@@ -36,20 +37,20 @@ def make_record(name: str, start: int) -> RequestRecord:
     )
 
 
-def planned_sequence(num_prompt: int, start: int, num_tokens: int, *, samples: bool) -> ScheduledSequence:
-    """As the scheduler leaves it: this step's tokens already cached, a pending token where it samples."""
+def make_sequence(num_prompt: int, num_cached: int) -> Sequence:
     prompt = np.arange(num_prompt, dtype=np.int32)
     sequence = Sequence(Request("r", prompt, SamplingParams(), [], RequestRecord("r")), 0, 16)
-    sequence.num_cached_tokens = start + num_tokens
-    if samples:
-        sequence.num_pending_tokens += 1
-    return ScheduledSequence(sequence, 0, start, num_tokens, samples)
+    sequence.admit(0, num_cached)
+    return sequence
 
 
 def make_entry(step: int = 0) -> StepEntry:
-    plan = StepPlan(step)
-    plan.decodes.append(planned_sequence(5, 4, 1, samples=True))
-    plan.chunks.append(planned_sequence(9, 0, 6, samples=False))
+    """As the scheduler leaves it: this step's tokens already cached, one pending where it samples."""
+    decoding, prompt = Decoding(max_num_seqs=1, block_size=4), make_sequence(9, 0)
+    decoding.join(make_sequence(5, 4))
+    plan = StepPlan(step, decoding.plan())
+    prompt.plan(6, samples=False)
+    plan.chunks.append(ScheduledSequence(prompt, 0, 0, 6, False))
     entry = entry_of_plan(plan, scheduled_at_ns=1000, num_waiting=2, num_running=2, num_blocks_used=3)
     entry.schedule_ns, entry.launch_ns, entry.collected_at_ns, entry.collect_ns = 10, 20, 1100, 30
     entry.commit_ns, entry.device_ns = 5, 80
