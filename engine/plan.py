@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeAlias, overload
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -54,12 +53,8 @@ class DecodeBatch:
         return [sequence.sequence_id for sequence in self.sequences]
 
     @cached_property
-    def _last_origin(self) -> int:
+    def last_origin(self) -> int:
         return int(self.origins.max())
-
-    def longest_context(self, step: int) -> int:
-        """Tokens that the member furthest on attends to in that step."""
-        return self._last_origin + step + 1
 
     def that_begin_a_block(self, step: int, block_size: int) -> list[int]:
         """Indices of the members whose token is the first of a block in that step."""
@@ -77,7 +72,7 @@ def decode_columns(sequence: Sequence, step: int, block_size: int) -> tuple[int,
     return sequence.row, origin, -origin % block_size, sequence.max_length - 1 - origin
 
 
-class Decodes(Listing[ScheduledSequence]):
+class Decodes:
     """The decodes of one step: a batch, and the number of the decode step."""
 
     __slots__ = ("batch", "step")
@@ -87,33 +82,69 @@ class Decodes(Listing[ScheduledSequence]):
         self.step = step
 
     @property
-    def rows(self) -> np.ndarray:
-        """[N] int64"""
-        return self.batch.rows
-
-    @property
     def starts(self) -> np.ndarray:
-        """[N] int64"""
+        """[N] int64: the position of each one's token."""
         starts: np.ndarray = self.batch.origins + self.step
         return starts
+
+    @property
+    def longest_context(self) -> int:
+        """Tokens that the one furthest on attends to."""
+        return self.batch.last_origin + self.step + 1
+
+    def that_begin_a_block(self, block_size: int) -> list[ScheduledSequence]:
+        """Those whose token is the first of a block, which they were given for this step."""
+        return [self[index] for index in self.batch.that_begin_a_block(self.step, block_size)]
 
     def __len__(self) -> int:
         return len(self.batch.sequences)
 
-    @overload
-    def __getitem__(self, index: int) -> ScheduledSequence: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[ScheduledSequence]: ...
-    def __getitem__(self, index: int | slice) -> ScheduledSequence | list[ScheduledSequence]:
-        if isinstance(index, slice):
-            return list(self)[index]
+    def __getitem__(self, index: int) -> ScheduledSequence:
         batch = self.batch
         start = int(batch.origins[index]) + self.step
         return ScheduledSequence(batch.sequences[index], int(batch.rows[index]), start, 1, True)
 
     def __iter__(self) -> Iterator[ScheduledSequence]:
-        columns = zip(self.batch.sequences, self.rows.tolist(), self.starts.tolist(), strict=True)
+        columns = zip(self.batch.sequences, self.batch.rows.tolist(), self.starts.tolist(), strict=True)
         return (ScheduledSequence(sequence, row, start, 1, True) for sequence, row, start in columns)
+
+
+class SampledSequences:
+    """Those that get a token from a step, in the order of the runner's result rows: decodes, then chunks."""
+
+    __slots__ = ("_chunks", "_decodes")
+
+    def __init__(self, decodes: Decodes, chunks: list[ScheduledSequence]) -> None:
+        self._decodes = decodes
+        self._chunks = chunks
+
+    @property
+    def batch(self) -> DecodeBatch | None:
+        """Who they are, if all of them decode."""
+        return None if self._chunks else self._decodes.batch
+
+    @property
+    def rows(self) -> np.ndarray:
+        """[R] int64"""
+        rows = self._decodes.batch.rows
+        return np.append(rows, [chunk.row for chunk in self._chunks]) if self._chunks else rows
+
+    @property
+    def positions(self) -> np.ndarray:
+        """[R] int64: where the tokens will stand that are sampled."""
+        ends = [chunk.start + chunk.num_tokens for chunk in self._chunks]
+        return np.append(self._decodes.starts + 1, np.array(ends, np.int64))
+
+    def __len__(self) -> int:
+        return len(self._decodes) + len(self._chunks)
+
+    def __getitem__(self, index: int) -> ScheduledSequence:
+        num_decodes = len(self._decodes)
+        return self._decodes[index] if index < num_decodes else self._chunks[index - num_decodes]
+
+    def __iter__(self) -> Iterator[ScheduledSequence]:
+        yield from self._decodes
+        yield from self._chunks
 
 
 NO_DECODES = Decodes(DecodeBatch([], np.empty((4, 0), np.int64)), 0)
@@ -141,9 +172,8 @@ class StepPlan:
         return [*self.decodes, *self.chunks]
 
     @property
-    def sampled(self) -> list[ScheduledSequence]:
-        """Those that get a token from this step, in the order of the runner's result rows."""
-        return [*self.decodes, *(chunk for chunk in self.chunks if chunk.samples)]
+    def sampled(self) -> SampledSequences:
+        return SampledSequences(self.decodes, [chunk for chunk in self.chunks if chunk.samples])
 
 
 Committed: TypeAlias = tuple[Sequence, int, FinishReason | None]

@@ -88,6 +88,11 @@ class SamplingParams:
         return self.temperature < GREEDY_TEMPERATURE
 
     @property
+    def restricts_choice(self) -> bool:
+        """Whether some tokens are left out because others are more likely."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+    @property
     def has_penalties(self) -> bool:
         """Whether sampling has to know which tokens the sequence already holds."""
         return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0

@@ -63,8 +63,7 @@ class StepEncoder:
 
     def encode(self, plan: StepPlan) -> bytes:
         decodes, batch = plan.decodes, plan.decodes.batch
-        # The scheduler gives a decode a block when it begins one.
-        grown = [decodes[i] for i in batch.that_begin_a_block(decodes.step, self._block_size)]
+        grown = decodes.that_begin_a_block(self._block_size)
         message = _StepMessage(
             step=plan.step,
             admissions=[self._admit(chunk) for chunk in plan.chunks if self._is_new(chunk)],
@@ -111,7 +110,7 @@ class StepDecoder:
         for row, block in message.new_blocks:
             self._sequences[row].block_table.append(block)
         if message.decode_columns is not None:
-            columns = np.frombuffer(message.decode_columns, np.int64).reshape(4, -1)
+            columns = np.frombuffer(message.decode_columns, np.int64).reshape(4, -1).copy()
             self._decode_batch = DecodeBatch([self._sequences[row] for row in columns[0].tolist()], columns)
         chunks = [ScheduledSequence(self._sequences[chunk[0]], *chunk) for chunk in message.chunks]
         return StepPlan(message.step, Decodes(self._decode_batch, message.decode_step), chunks)

@@ -32,7 +32,8 @@ class DecodeTables:
         self.spare_slot = spare_block * block_size
         self._block_size = block_size
         self._rows = rows
-        self._members: list[int] = []
+        self._members: np.ndarray | None = None  # the rows of the batch
+        self._size = 0  # to which it is padded
         self._new: list[tuple[int, int, int]] = []  # (row, index in its table, block)
 
     def update(self, entries: Sequence[ScheduledSequence]) -> None:
@@ -49,12 +50,17 @@ class DecodeTables:
         self.block_tables[row.long(), index.long()] = block
         self._new.clear()
 
-    def send_batch(self, members: list[int], size: int) -> None:
-        """Make `members` the first rows of a batch that is padded to `size`."""
-        padded = members + [self._rows.spare] * (size - len(members))
-        if padded != self._members:
-            self.batch[:size] = upload(np.array(padded, dtype=np.int64), self._rows.device)
-            self._members = padded
+    def send_batch(self, members: np.ndarray, size: int) -> None:
+        """Make `members` [N] int64 the first rows of a batch that is padded to `size`.
+
+        Nothing is sent when it is the same array as before: it must not be changed.
+        """
+        if members is self._members and size == self._size:
+            return
+        padded = np.full(size, self._rows.spare, dtype=np.int64)
+        padded[: len(members)] = members
+        self.batch[:size] = upload(padded, self._rows.device)
+        self._members, self._size = members, size
 
     def send_lengths(self, entries: Sequence[ScheduledSequence]) -> None:
         """Tell the device up to where the prompts of these sequences are computed now."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.config import SchedulerConfig
-from engine.plan import StepPlan
+from engine.plan import NO_DECODES, StepPlan
 from engine.runner.captured import Capture
 from engine.runner.compile_ahead import run_side_by_side
 from engine.runner.decode_tables import DecodeTables
@@ -111,7 +111,7 @@ class GraphModelRunner(ModelRunner):
         if self._small_batch is not None:
             # A dozen kernels for each size and context, which compile one after the other otherwise.
             small = [key for key in decodes if self._small_batch.takes(*key)]
-            self._tables.send_batch([], max(size for size, _ in small))
+            self._tables.send_batch(NO_DECODES.batch.rows, max(size for size, _ in small))
             with self._small_batch.on_its_own():
                 run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
@@ -132,9 +132,7 @@ class GraphModelRunner(ModelRunner):
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:
         launch = StepLaunch(self._device)
-        block_size = self._block_size
-        # A decode has news for the host's tables only when it begins a block.
-        self._tables.update([entry for entry in plan.decodes if entry.start % block_size == 0])
+        self._tables.update(plan.decodes.that_begin_a_block(self._block_size))
         self._tables.update(plan.chunks)
         self._tables.send_blocks()
         if self._mixed_graphs.takes(plan):
@@ -164,23 +162,23 @@ class GraphModelRunner(ModelRunner):
         self._tables.advance(self._tables.batch[: len(plan.decodes)])
 
     def _send_batch(self, plan: StepPlan) -> None:
-        self._tables.send_batch([entry.row for entry in plan.decodes], self._size(plan))
+        self._tables.send_batch(plan.decodes.batch.rows, self._size(plan))
 
     def _size(self, plan: StepPlan) -> int:
         """Of the decode graph for the step's decodes; there may be none."""
         return next(size for size in self._sizes if size >= len(plan.decodes))
 
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
-        decodes, num_rows, size = plan.decodes, len(plan.decodes), self._size(plan)
-        longest = max([entry.start for entry in decodes]) + 1
+        sampled, num_rows, size = plan.sampled, len(plan.decodes), self._size(plan)
+        longest = plan.decodes.longest_context
         context = next(context for context in self._contexts(size) if context >= longest)
         graph = self._graph(size, context)
         self._send_batch(plan)
         graph.forward()
-        if self._sampler.wants_plain(decodes):
-            launch.sample(decodes, partial(_sample_plain, graph, num_rows))
+        if self._sampler.wants_plain(sampled):
+            launch.sample(sampled, partial(_sample_plain, graph, num_rows))
         else:
-            self._sample_rows(launch, graph.logits[:num_rows].float(), decodes)
+            self._sample_rows(launch, graph.logits[:num_rows].float(), sampled)
             self._tables.advance(self._tables.batch[:num_rows])
 
     def _contexts(self, size: int) -> list[int]:
@@ -196,7 +194,7 @@ class GraphModelRunner(ModelRunner):
 
     @torch.inference_mode()
     def _capture_graph(self, size: int, context: int) -> _DecodeGraph:
-        self._tables.send_batch([], size)  # nothing but padding while it is tried out
+        self._tables.send_batch(NO_DECODES.batch.rows, size)  # nothing but padding while it is tried out
         forward, logits = self._capture(lambda: self._forward(size, context))
         sample, token_ids = self._capture(lambda: self._sample(logits))
         return _DecodeGraph(size, context, forward, sample, logits, token_ids)

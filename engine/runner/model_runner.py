@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from engine.config import SchedulerConfig
-from engine.plan import ScheduledSequence, StepPlan
+from engine.plan import SampledSequences, StepPlan
 from engine.request import TokenLogprobs
 from engine.runner.inputs import InputBuilder
 from engine.runner.logprobs import LogprobTensors, concatenate, gather_logprobs, slices
@@ -121,9 +121,7 @@ class ModelRunner:
             self._sample_rows(launch, self._decoder.logits(hidden[inputs.sampled_tokens]), scheduled)
         launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
 
-    def _sample_rows(
-        self, launch: StepLaunch, logits: torch.Tensor, scheduled: Sequence[ScheduledSequence]
-    ) -> None:
+    def _sample_rows(self, launch: StepLaunch, logits: torch.Tensor, scheduled: SampledSequences) -> None:
         launch.sample(
             scheduled,
             lambda: self._sampler.sample(logits, scheduled),
@@ -202,8 +200,8 @@ class StepLaunch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._unsampled: list[tuple[Sequence[ScheduledSequence], Callable[[], Sampled]]] = []
-        self._sampled: list[tuple[Sequence[ScheduledSequence], Sampled]] = []
+        self._unsampled: list[tuple[SampledSequences, Callable[[], Sampled]]] = []
+        self._sampled: list[tuple[SampledSequences, Sampled]] = []
         self._prompt_scores: list[PromptScoreTensors] = []
         self._clock = _DeviceClock(device)
 
@@ -212,7 +210,7 @@ class StepLaunch:
         return bool(self._unsampled)
 
     def sample(
-        self, scheduled: Sequence[ScheduledSequence], draw: Callable[[], Sampled], *, waits: bool = False
+        self, scheduled: SampledSequences, draw: Callable[[], Sampled], *, waits: bool = False
     ) -> None:
         """Draw for these sequences now; if that `waits`, or a draw before it does, then in `resume`.
 
@@ -230,7 +228,7 @@ class StepLaunch:
         self._unsampled.clear()
         self.close()
 
-    def _send(self, scheduled: Sequence[ScheduledSequence], sampled: Sampled) -> None:
+    def _send(self, scheduled: SampledSequences, sampled: Sampled) -> None:
         sampled.token_ids = sampled.token_ids.to("cpu", non_blocking=True, copy=True)
         if sampled.logprobs is not None:
             sampled.logprobs = sampled.logprobs.to_host()

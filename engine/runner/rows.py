@@ -29,6 +29,19 @@ def sequence_seed(sequence: Sequence, engine_seed: int) -> int:
     return mixed - (1 << 64) if mixed >> 63 else mixed
 
 
+def _wants_more(sequence: Sequence) -> bool:
+    """Whether a temperature (0 for greedy) is not all that it asks of the sampler."""
+    params = sequence.params
+    return bool(
+        (params.restricts_choice and not params.is_greedy)
+        or params.has_penalties
+        or params.logit_bias
+        or params.min_tokens
+        or params.logprobs is not None
+        or sequence.matcher is not None
+    )
+
+
 class Rows:
     """Block tables and sampling state by row.
 
@@ -52,6 +65,9 @@ class Rows:
         self.min_p = torch.zeros(size, dtype=torch.float32, device=device)
         self.top_k = torch.zeros(size, dtype=torch.int64, device=device)
         self.seed = torch.zeros(size, dtype=torch.int64, device=device)
+        # On the host: who draws a token by chance, and who asks for more than a temperature.
+        self.draws = np.zeros(num_rows, dtype=np.bool_)
+        self.wants_more = np.zeros(num_rows, dtype=np.bool_)
         self.penalties = _PenaltyRows(num_rows, vocab_size, device)
         self._owner = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that set the row up
         self._num_blocks = [0] * num_rows
@@ -76,6 +92,8 @@ class Rows:
     def _set_sampling(self, sequence: Sequence, row: int) -> None:
         """By `fill_`: assigning a number would copy it from the host and wait for the device."""
         params = sequence.params
+        self.draws[row] = not params.is_greedy
+        self.wants_more[row] = _wants_more(sequence)
         self.temperature[row].fill_(params.temperature)
         self.top_p[row].fill_(params.top_p)
         self.min_p[row].fill_(params.min_p)

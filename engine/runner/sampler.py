@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Listing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from engine.plan import ScheduledSequence
+from engine.plan import DecodeBatch, SampledSequences
 from engine.runner.logprobs import LogprobTensors, gather_logprobs
 from engine.runner.rows import Rows
 from engine.runner.token_masks import MaskBuilder, MaskSource
@@ -25,8 +25,10 @@ class _BatchNeeds:
     Lists hold indices into the batch. Index tensors are made once, on the device.
     """
 
-    members: list[tuple[int, int]]  # (sequence id, row)
+    of: SampledSequences
+    batch: DecodeBatch | None  # the members, if all of them decode: later steps may have the same
     rows: torch.Tensor  # [R] int64
+    is_plain: bool = True  # nothing of what follows `random`
     random: torch.Tensor | None = None  # indices of rows that draw; None when all are greedy
     restricted: torch.Tensor | None = None  # indices among the drawing rows with top-k, top-p or min-p
     penalized: torch.Tensor | None = None
@@ -55,19 +57,17 @@ class Sampler:
         self._device = rows.device
         self.masks: MaskSource = MaskBuilder(rows.vocab_size, eos_token_ids)
         self._minus_infinity = torch.full((), float("-inf"), device=rows.device)
-        self._needs = _BatchNeeds(members=[], rows=torch.empty(0, dtype=torch.int64, device=self._device))
+        self._needs: _BatchNeeds | None = None
 
-    def wants_plain(self, scheduled: Listing[ScheduledSequence]) -> bool:
+    def wants_plain(self, scheduled: SampledSequences) -> bool:
         """Whether a temperature (0 for greedy) is all that these sequences ask for."""
-        needs = self._needs_of(scheduled)
-        asked = (needs.restricted, needs.penalized, needs.bias, needs.constrained_at, needs.logprobs_at)
-        return not needs.min_tokens and all(extra is None for extra in asked)
+        return self._needs_of(scheduled).is_plain
 
-    def is_constrained(self, scheduled: Listing[ScheduledSequence]) -> bool:
+    def is_constrained(self, scheduled: SampledSequences) -> bool:
         """Whether `sample` needs to know the tokens of all steps before, for one of these sequences."""
         return bool(self._needs_of(scheduled).constrained)
 
-    def sample(self, logits: torch.Tensor, scheduled: Listing[ScheduledSequence]) -> Sampled:
+    def sample(self, logits: torch.Tensor, scheduled: SampledSequences) -> Sampled:
         """`logits` [R, V] fp32 belong to `scheduled`, R long; remembers each row's token on the device."""
         needs = self._needs_of(scheduled)
         adjusted = self._adjust(logits, needs, scheduled)
@@ -88,9 +88,7 @@ class Sampler:
             logprobs = gather_logprobs(logits[at], token_ids[at], needs.num_top_logprobs)
         return Sampled(token_ids, logprobs, needs.logprobs, stuck)
 
-    def _adjust(
-        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: Listing[ScheduledSequence]
-    ) -> torch.Tensor:
+    def _adjust(self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: SampledSequences) -> torch.Tensor:
         """Logits after penalties, bias and min_tokens; the raw ones stay as they are, for the logprobs."""
         adjusted = logits
         if needs.penalized is not None:
@@ -112,7 +110,7 @@ class Sampler:
         return adjusted
 
     def _forbidden_ends(
-        self, needs: _BatchNeeds, scheduled: Listing[ScheduledSequence]
+        self, needs: _BatchNeeds, scheduled: SampledSequences
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Where sequences below their min_tokens would end: every EOS and stop id of each."""
         at: list[int] = []
@@ -131,12 +129,10 @@ class Sampler:
         eos = () if params.ignore_eos else self._eos_token_ids
         return [*eos, *params.stop_token_ids]
 
-    def _choose(
-        self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: Listing[ScheduledSequence]
-    ) -> torch.Tensor:
+    def _choose(self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: SampledSequences) -> torch.Tensor:
         if needs.random is None:
             return sampling.most_likely(logits)
-        positions = self._index([entry.start + entry.num_tokens for entry in scheduled])
+        positions = self._index(scheduled.positions)
         if logits.is_cuda:
             return self._choose_at_once(logits, needs, positions)
         token_ids = sampling.most_likely(logits)
@@ -168,42 +164,48 @@ class Sampler:
             logits, state.temperature[rows], state.seed[rows], positions, restriction
         )
 
-    def _needs_of(self, scheduled: Listing[ScheduledSequence]) -> _BatchNeeds:
-        members = [(entry.sequence.sequence_id, entry.row) for entry in scheduled]
-        if members != self._needs.members:
-            self._needs = self._gather_needs(members, [entry.sequence for entry in scheduled])
-        return self._needs
-
-    def _gather_needs(self, members: list[tuple[int, int]], sequences: list[Sequence]) -> _BatchNeeds:
-        params = [sequence.params for sequence in sequences]
-        needs = _BatchNeeds(members, self._index([row for _, row in members]))
-        random = [i for i, p in enumerate(params) if not p.is_greedy]
-        if random:
-            needs.random = self._index(random)
-            needs.restricted = self._index_or_none([j for j, i in enumerate(random) if _restricts(params[i])])
-        needs.penalized = self._index_or_none([i for i, p in enumerate(params) if p.has_penalties])
-        biases = [(i, token, bias) for i, p in enumerate(params) for token, bias in p.logit_bias.items()]
-        if biases:
-            at, tokens, values = zip(*biases, strict=True)
-            needs.bias_at = (self._index(list(at)), self._index(list(tokens)))
-            needs.bias = upload(np.array(values, dtype=np.float32), self._device)
-        needs.constrained = [i for i, sequence in enumerate(sequences) if sequence.matcher is not None]
-        needs.constrained_at = self._index_or_none(needs.constrained)
-        # The masks of constrained sequences know of min_tokens.
-        needs.min_tokens = [
-            i for i, s in enumerate(sequences) if s.params.min_tokens > 0 and s.matcher is None
-        ]
-        needs.logprobs = [i for i, p in enumerate(params) if p.logprobs is not None]
-        needs.logprobs_at = self._index_or_none(needs.logprobs)
-        needs.num_top_logprobs = max((p.logprobs or 0 for p in params), default=0)
+    def _needs_of(self, scheduled: SampledSequences) -> _BatchNeeds:
+        """Looked up anew only where the membership has changed."""
+        needs, batch = self._needs, scheduled.batch
+        if needs is None or not (scheduled is needs.of or (batch is not None and batch is needs.batch)):
+            needs = self._needs = self._gather_needs(scheduled)
         return needs
 
-    def _index(self, values: list[int]) -> torch.Tensor:
-        return upload(np.array(values, dtype=np.int64), self._device)
+    def _gather_needs(self, scheduled: SampledSequences) -> _BatchNeeds:
+        rows = scheduled.rows
+        needs = _BatchNeeds(scheduled, scheduled.batch, self._index(rows))
+        random = np.flatnonzero(self._rows.draws[rows])
+        if len(random):
+            needs.random = self._index(random)
+        wanting = np.flatnonzero(self._rows.wants_more[rows]).tolist()
+        if wanting:
+            self._gather_extras(needs, [(i, scheduled[i].sequence) for i in wanting], random.tolist())
+        return needs
+
+    def _gather_extras(
+        self, needs: _BatchNeeds, wanting: list[tuple[int, Sequence]], random: list[int]
+    ) -> None:
+        """All but temperatures; `wanting` are (index, sequence) of those that ask for any of it."""
+        needs.is_plain = False
+        params = [(i, sequence.params) for i, sequence in wanting]
+        restricting = {i for i, p in params if p.restricts_choice}
+        needs.restricted = self._index_or_none([j for j, i in enumerate(random) if i in restricting])
+        needs.penalized = self._index_or_none([i for i, p in params if p.has_penalties])
+        biases = [(i, token, bias) for i, p in params for token, bias in p.logit_bias.items()]
+        if biases:
+            at, tokens, values = zip(*biases, strict=True)
+            needs.bias_at = (self._index(at), self._index(tokens))
+            needs.bias = upload(np.array(values, dtype=np.float32), self._device)
+        needs.constrained = [i for i, sequence in wanting if sequence.matcher is not None]
+        needs.constrained_at = self._index_or_none(needs.constrained)
+        # The masks of constrained sequences know of min_tokens.
+        needs.min_tokens = [i for i, s in wanting if s.params.min_tokens > 0 and s.matcher is None]
+        needs.logprobs = [i for i, p in params if p.logprobs is not None]
+        needs.logprobs_at = self._index_or_none(needs.logprobs)
+        needs.num_top_logprobs = max(p.logprobs or 0 for _, p in params)
+
+    def _index(self, values: Iterable[int]) -> torch.Tensor:
+        return upload(np.asarray(values, dtype=np.int64), self._device)
 
     def _index_or_none(self, values: list[int]) -> torch.Tensor | None:
         return self._index(values) if values else None
-
-
-def _restricts(params: SamplingParams) -> bool:
-    return params.top_k > 0 or params.top_p < 1 or params.min_p > 0
