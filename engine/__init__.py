@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.sampling_params import SamplingParams
-from engine.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from engine.llm import LLM
+    from engine.structured_outputs import StructuredOutputsParams
 
 __all__ = ["LLM", "SamplingParams", "StructuredOutputsParams"]
 
@@ -18,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from engine.llm import LLM
 
         return LLM
+    if name == "StructuredOutputsParams":
+        from engine.structured_outputs import StructuredOutputsParams
+
+        return StructuredOutputsParams
     raise AttributeError(f"module 'engine' has no attribute {name!r}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from engine.structured_outputs import StructuredOutputsParams
+if TYPE_CHECKING:
+    from engine.structured_outputs import StructuredOutputsParams
 
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this are greedy; it keeps 1/temperature finite in fp32."""
