@@ -26,6 +26,7 @@ import uvicorn
 
 from server.app import create_app
 from server.config import ServerConfig
+from server.http_protocol import HttpProtocol
 from tests.support.byte_text import byte_text_bundle
 from tests.support.fake_engine import FakeEngine
 
@@ -59,7 +60,7 @@ def read_streams(port: int, num_streams: int, path: str, body: dict[str, Any], c
 
 def serve(app: Any, loop: str, sock: socket.socket) -> tuple[uvicorn.Server, threading.Thread]:
     config = uvicorn.Config(
-        app, http="httptools", loop=loop, lifespan="on", log_level="error", access_log=False
+        app, http=HttpProtocol, loop=loop, lifespan="on", log_level="error", access_log=False
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)

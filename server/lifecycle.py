@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from engine.handle import EngineHandle
 from server.config import ServerConfig
+from server.http_protocol import HttpProtocol
 from server.listen import ListenError
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class _Lifecycle:
 def _uvicorn_config(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -11,17 +11,20 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
+from server.http_protocol import HttpProtocol
+
 
 @contextmanager
-def live_server(app: ASGIApp, send_buffer: int | None = None) -> Iterator[str]:
+def live_server(app: ASGIApp, send_buffer: int | None = None, keep_alive_s: int = 5) -> Iterator[str]:
     """Yields the base URL. A small `send_buffer` (bytes) makes a client that does not read felt soon."""
     sock = socket.create_server(("127.0.0.1", 0))
     if send_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # accepted sockets inherit it
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=HttpProtocol,
         loop="asyncio",
+        timeout_keep_alive=keep_alive_s,
         lifespan="on",
         log_level="critical",
         timeout_graceful_shutdown=2,
