@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 import time
@@ -17,6 +16,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from loadgen.client.http1 import HttpError, ResponseReader
+from loadgen.sockets import descriptor_of, write_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._served = 0
-        self._descriptor: int | None = None  # of the socket, where its bytes are those of the request
+        self._descriptor: int | None = None
 
     @property
     def usable(self) -> bool:
@@ -104,8 +104,7 @@ class Connection(asyncio.Protocol):
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if transport.get_extra_info("sslcontext") is None:
-                self._descriptor = raw.fileno()
+        self._descriptor = descriptor_of(transport)
 
     def send(self, exchange: Exchange) -> None:
         assert self._transport is not None
@@ -113,10 +112,7 @@ class Connection(asyncio.Protocol):
         exchange.connection = self
         data = b"".join(exchange.payload)
         exchange.sent_ns = exchange.sent_ns or time.monotonic_ns()
-        if self._descriptor is not None and not self._transport.get_write_buffer_size():
-            data = data[_write_now(self._descriptor, data) :]
-        if data:
-            self._transport.write(data)
+        write_now(self._transport, self._descriptor, data)
 
     def data_received(self, data: bytes) -> None:
         now_ns = time.monotonic_ns()
@@ -269,15 +265,6 @@ class ConnectionPool:
             self._idle.append(connection)
         else:
             connection.send(exchange)
-
-
-def _write_now(descriptor: int, data: bytes) -> int:
-    """Write past the transport, since uvloop's sends what it gets only when it has dealt with all else that
-    is ready. Returns how much the socket took."""
-    try:
-        return os.write(descriptor, data)
-    except OSError:  # full, or broken, which the transport will find out
-        return 0
 
 
 def _end(exchange: Exchange, now_ns: int) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import orjson
 
 from loadgen.mock.script import Script, Truth
+from loadgen.mock.ticker import Ticker
+from loadgen.sockets import descriptor_of, write_now
 
-_ENCODED: dict[tuple[Script, bool, int], bytes] = {}
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Reply:
@@ -22,58 +24,63 @@ class Reply:
         script: Script,
         transport: asyncio.Transport,
         truth: Truth,
+        ticker: Ticker,
         *,
         chat: bool,
         behaviour: str,
         on_end: Callable[[], None],
     ) -> None:
         self._script, self._on_end = script, on_end
-        self._transport, self._truth = transport, truth
+        self._transport, self._truth, self._ticker = transport, truth, ticker
         self._chat, self._behaviour = chat, behaviour
         self._total = truth.body.get("max_tokens") or 16
         self._sent = 0
         self._begun = self._ended = False
         self._buffered: list[bytes] = []
-        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor_of(transport)
+        self._frames: dict[int, bytes | None] = {}  # by count of tokens; made once, so that the mock is quick
 
     def start(self) -> None:
         self._begun = True
         if self._ended:  # the client went away while queued
             self._on_end()
             return
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        self._transport.write(head)
-        self._start_s = self._loop.time()
+        self._write(HEAD)
+        self._start_s = asyncio.get_running_loop().time()
         if self._script.head_event_s is not None:
-            self._loop.call_at(self._start_s + self._script.head_event_s, self._event, self._choice("", 0))
-        self._loop.call_at(self._start_s + self._script.ttft_s, self._tokens)
+            head_event = self._choice("", 0)
+            self._ticker.call_at(self._start_s + self._script.head_event_s, lambda: self._event(head_event))
+        self._ticker.call_at(self._start_s + self._script.ttft_s, self._tokens)
 
     def _tokens(self) -> None:
         """One chunk of tokens; then the next one is set for its own absolute time."""
         if self._ended:
             return
         count = min(self._script.tokens_per_chunk, self._total - self._sent)
-        self._truth.token_times_ns += [time.monotonic_ns()] * count
-        self._truth.first_token_ns = self._truth.first_token_ns or time.monotonic_ns()
         self._sent += count
-        self._event(self._token_event(count))
+        if count not in self._frames:
+            self._frames[count] = self._token_frame(count)
+        frame = self._frames[count]
+        now_ns = time.monotonic_ns()
+        self._truth.token_times_ns += [now_ns] * count
+        self._truth.first_token_ns = self._truth.first_token_ns or now_ns
+        if frame is None:
+            self._event(self._choice(self._script.token_text * count, count))
+        else:
+            self._write(frame)
         if self._sent >= self._total:
             self._finish()
         elif self._behaviour in ("ok", "no_done") or self._sent * 2 < self._total:
             later = self._script.ttft_s + self._script.itl_s * self._sent
-            self._loop.call_at(self._start_s + later, self._tokens)
+            self._ticker.call_at(self._start_s + later, self._tokens)
         else:
             self._misbehave()
 
-    def _token_event(self, count: int) -> dict[str, Any] | bytes:
-        """Encoded once for all requests where nothing in it changes, so that the mock is no bottleneck."""
-        script = self._script
-        if script.running_usage or script.reasoning_tokens:
-            return self._choice(script.token_text * count, count)
-        key = (script, self._chat, count)
-        if key not in _ENCODED:
-            _ENCODED[key] = orjson.dumps(self._choice(script.token_text * count, count))
-        return _ENCODED[key]
+    def _token_frame(self, count: int) -> bytes | None:
+        """A chunk of tokens as it goes to the socket; None where chunks differ or are not written as such."""
+        if not self._script.is_plain:
+            return None
+        return self._framed(self._encoded(self._choice(self._script.token_text * count, count)))
 
     def _misbehave(self) -> None:
         """Half-way through the output."""
@@ -130,13 +137,15 @@ class Reply:
             "prompt_tokens": len(prompt), "completion_tokens": self._sent, "prompt_tokens_details": details
         }  # fmt: skip
 
-    def _event(self, payload: dict[str, Any] | bytes) -> None:
-        data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
-        end = self._script.line_end
-        comment = f": comment{end}{end}" if self._script.comments else ""
-        self._buffered.append(f"{comment}data: ".encode() + data + (end * 2).encode())
+    def _event(self, payload: dict[str, Any]) -> None:
+        self._buffered.append(self._encoded(payload))
         if len(self._buffered) >= self._script.merge_events:
             self._flush()
+
+    def _encoded(self, payload: dict[str, Any]) -> bytes:
+        end = self._script.line_end.encode()
+        comment = b": comment" + end * 2 if self._script.comments else b""
+        return comment + b"data: " + orjson.dumps(payload) + end * 2
 
     def _flush(self) -> None:
         data, self._buffered = b"".join(self._buffered), []
@@ -151,4 +160,4 @@ class Reply:
 
     def _write(self, data: bytes) -> None:
         if data and not self._transport.is_closing():
-            self._transport.write(data)
+            write_now(self._transport, self._descriptor, data)

@@ -34,6 +34,13 @@ class Script:
     behaviour: str = "ok"
     misbehave_every: int = 1  # the behaviour is for every so-many-th request; others are ok
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all chunks of so many tokens are the same bytes, each written at once."""
+        return self.merge_events == 1 and not (
+            self.split_bytes or self.running_usage or self.reasoning_tokens
+        )
+
 
 @dataclass(slots=True)
 class Truth:

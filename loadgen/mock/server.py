@@ -18,6 +18,7 @@ import orjson
 
 from loadgen.mock.reply import Reply
 from loadgen.mock.script import Script, Truth
+from loadgen.mock.ticker import Ticker
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class MockServer:
     max_in_flight: int = 0
     connections: int = 0
     queue: deque[Callable[[], None]] = field(default_factory=deque)
+    ticker: Ticker = field(init=False)
     _loop: asyncio.AbstractEventLoop | None = None
     _thread: threading.Thread | None = None
 
@@ -58,9 +60,9 @@ class MockServer:
         self._loop.run_forever()
 
     async def listen(self) -> None:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(self), "127.0.0.1", self.port, backlog=4096
-        )
+        loop = asyncio.get_running_loop()
+        self.ticker = Ticker(loop)
+        server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, backlog=4096)
         self.port = server.sockets[0].getsockname()[1]
 
     def metrics(self) -> bytes:
@@ -138,6 +140,9 @@ class _Connection(asyncio.Protocol):
         if path == "/metrics":
             self._send(200 if script.metrics else 404, server.metrics())
             return
+        if not path.endswith("completions"):
+            self._send(200 if path == "/health" else 404, b"{}")
+            return
         truth = Truth(orjson.loads(body), headers, now_ns)
         server.truths.append(truth)
         behaviour = script.behaviour if len(server.truths) % script.misbehave_every == 0 else "ok"
@@ -150,7 +155,13 @@ class _Connection(asyncio.Protocol):
             self._transport.write(b"hello\r\n\r\n")
         else:
             self._reply = Reply(
-                script, self._transport, truth, chat="chat" in path, behaviour=behaviour, on_end=server.end
+                script,
+                self._transport,
+                truth,
+                server.ticker,
+                chat="chat" in path,
+                behaviour=behaviour,
+                on_end=server.end,
             )
             server.begin(self._reply.start)
 
