@@ -25,7 +25,7 @@ from typing import Any
 import jsonschema
 import psutil
 
-from benchmarks.cpu.servers import RunningServer, octavo
+from benchmarks.server_process import RunningServer, octavo
 from tests.support.schemas import SCHEMAS, SMALL, array, record, text
 
 # Never complete within a measured answer, so that all answers are of one length.

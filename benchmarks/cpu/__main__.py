@@ -22,11 +22,12 @@ from benchmarks.cpu import parts  # noqa: E402
 from benchmarks.cpu.machine import describe  # noqa: E402
 from benchmarks.cpu.prompts import Prompts  # noqa: E402
 from benchmarks.cpu.results import Results  # noqa: E402
-from benchmarks.cpu.servers import octavo  # noqa: E402
 from benchmarks.cpu.steps import measure_steps  # noqa: E402
+from benchmarks.server_process import octavo  # noqa: E402
 
 ON_ONE_DAEMON: dict[str, parts.Part] = {
     "decode": parts.measure_decode,
+    "drawing": parts.measure_drawing,
     "prefill": parts.measure_prefill,
     "prefix": parts.measure_prefix,
     "clients": parts.measure_clients,
@@ -45,10 +46,13 @@ def parse_arguments() -> argparse.Namespace:
         prog="python -m benchmarks.cpu", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--only", type=comma_separated, default=ALL_PARTS, help=f"of {','.join(ALL_PARTS)}")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each system (default: 5)")
-    parser.add_argument("--batches", type=comma_separated, default=["1", "8", "16", "32"])
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each system, at most (default: 5)")
+    parser.add_argument(
+        "--budget", type=float, default=180, help="seconds after which decode begins no more runs"
+    )
+    parser.add_argument("--batches", type=comma_separated, default=["1", "8", "16"])
     parser.add_argument("--prompt-tokens", type=int, default=224, help="of decode (default: 224)")
-    parser.add_argument("--output-tokens", type=int, default=64, help="of decode (default: 64)")
+    parser.add_argument("--output-tokens", type=int, default=32, help="of decode (default: 32)")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts (default: 0)")
     parser.add_argument("--llama-venv", type=Path, help="virtual environment with llama_cpp.server")
     parser.add_argument("--json", type=Path, help="also write every run's value to this file")
@@ -63,6 +67,7 @@ def main() -> None:
     arguments = parse_arguments()
     settings = parts.Settings(
         repeats=arguments.repeats,
+        budget_s=arguments.budget,
         batches=[int(batch) for batch in arguments.batches],
         prompt_tokens=arguments.prompt_tokens,
         output_tokens=arguments.output_tokens,

@@ -1,4 +1,4 @@
-"""Streams completions, all requests at once, and times every chunk."""
+"""Streams completions, all requests at once, and what their times come to."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import asyncio
 from statistics import median
 from typing import Any
 
-import orjson
-
-from loadgen.client import ConnectionPool, Server
-from loadgen.client.measure import measure
+from benchmarks.completion_streams import CompletionStreams
 from loadgen.record import RequestResult
-from loadgen.schedule import NS_PER_S, ScheduledRequest
-
-PATH = "/v1/completions"
-TIMEOUT_S = 600.0
+from loadgen.schedule import NS_PER_S
 
 TokenTimes = list[tuple[int, int]]
 """Of one sequence: (when, how many tokens came then), in nanoseconds of the monotonic clock."""
@@ -22,22 +16,16 @@ TokenTimes = list[tuple[int, int]]
 
 def stream_all(base_url: str, bodies: list[dict[str, Any]]) -> list[RequestResult]:
     """Results in the order of the bodies. Raises RuntimeError if a request fails."""
-    return asyncio.run(_stream_all(Server.resolve(base_url), bodies))
-
-
-async def _stream_all(server: Server, bodies: list[dict[str, Any]]) -> list[RequestResult]:
-    pool = ConnectionPool(server, spares=len(bodies))
-    await pool.open_spares()
-    payloads = [server.request("POST", PATH, [orjson.dumps({"stream": True, **body})]) for body in bodies]
-    exchanges = await asyncio.gather(*(pool.fetch(payload, TIMEOUT_S) for payload in payloads))
-    await pool.close()
-    results = []
-    for i, exchange in enumerate(exchanges):
-        asked = ScheduledRequest(i, 0, 0, bodies[i]["max_tokens"], i)
-        results.append(measure(asked, str(i), exchange, start_ns=0))
-        if results[-1].failure:
-            raise RuntimeError(f"{server.host}: request {i}: {results[-1].failure} {results[-1].detail}")
+    results = asyncio.run(_stream_all(base_url, bodies))
+    for result in results:
+        if result.failure:
+            raise RuntimeError(f"{base_url}: request {result.index}: {result.failure} {result.detail}")
     return results
+
+
+async def _stream_all(base_url: str, bodies: list[dict[str, Any]]) -> list[RequestResult]:
+    async with CompletionStreams(base_url, dict(enumerate(bodies))) as streams:
+        return await asyncio.gather(*(streams.send(i) for i in range(len(bodies))))
 
 
 def token_times(result: RequestResult) -> TokenTimes:

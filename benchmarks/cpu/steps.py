@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.cpu.parts import Bench, through
-from benchmarks.cpu.servers import octavo
+from benchmarks.server_process import octavo
 from engine.record.step_log import StepEntry, read_step_log
 
 PHASES = ("schedule_ns", "launch_ns", "collect_ns", "commit_ns")

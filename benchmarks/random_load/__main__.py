@@ -19,10 +19,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.cpu.servers import octavo
 from benchmarks.random_load.mix import Limits
 from benchmarks.random_load.run import Options, run
 from benchmarks.random_load.tiny_model import write_tiny_model
+from benchmarks.server_process import octavo
 
 
 def main() -> int:

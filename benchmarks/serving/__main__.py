@@ -13,24 +13,17 @@ import argparse
 import json
 import shlex
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from signal import SIGABRT, SIGKILL
-from subprocess import STDOUT, Popen, TimeoutExpired
 from sys import executable
 
-import psutil
-
+from benchmarks.server_process import running
 from benchmarks.serving.client import run_workload
 from benchmarks.serving.figures import Figures, figures_of, markdown
 from benchmarks.serving.threads import ThreadTimes
 from benchmarks.serving.workloads import WORKLOADS
-
-END_S = 20.0  # from SIGTERM, with no request in flight
 
 
 def main() -> None:
@@ -94,25 +87,12 @@ def _run_all(pid: int | None, arguments: argparse.Namespace) -> list[Figures]:
 @contextmanager
 def _serving(arguments: argparse.Namespace) -> Iterator[int]:
     """Serves until the end of the block; gives the server's process id."""
-    log_file = arguments.out / f"{arguments.label}.server.log"
-    with log_file.open("wb") as log:
-        begin = time.monotonic()
-        process = Popen(_command(arguments), stdout=log, stderr=STDOUT)
-        try:
-            while not _healthy(_base_url(arguments)):
-                if process.poll() is not None:
-                    raise SystemExit(
-                        f"the server ended with {process.returncode}:\n{log_file.read_text()[-3000:]}"
-                    )
-                if time.monotonic() - begin > arguments.start_timeout:
-                    raise SystemExit(
-                        f"no /health within {arguments.start_timeout:g} s:\n{log_file.read_text()[-3000:]}"
-                    )
-                time.sleep(0.05)
-            print(f"start to /health: {time.monotonic() - begin:.1f} s", flush=True)
-            yield process.pid
-        finally:
-            _end(process)
+    log, timeout_s = arguments.out / f"{arguments.label}.server.log", arguments.start_timeout
+    with running(_command(arguments), arguments.port, start_timeout_s=timeout_s, log=log) as server:
+        print(f"start to /health: {server.ready_s:.1f} s", flush=True)
+        yield server.pid
+    if server.end_s is not None:
+        print(f"SIGTERM to the server's end: {server.end_s:.1f} s", flush=True)
 
 
 def _command(arguments: argparse.Namespace) -> list[str]:
@@ -122,30 +102,6 @@ def _command(arguments: argparse.Namespace) -> list[str]:
     command = [executable, "-m", "server.cli", "serve", "--model", arguments.model]
     command += ["--load-format", arguments.load_format, "--served-model-name", "m"]
     return [*command, "--port", str(arguments.port), *arguments.serve_flags.split()]
-
-
-def _end(process: Popen[bytes]) -> None:
-    """In good order, or, if it is stuck, with its children and their last words."""
-    process.terminate()
-    for signum in (SIGABRT, SIGKILL):
-        try:
-            begin = time.monotonic()
-            process.wait(END_S)
-            print(f"SIGTERM to the server's end: {time.monotonic() - begin:.1f} s", flush=True)
-            return
-        except TimeoutExpired:
-            print(f"the server is stuck: {signum.name}", flush=True)
-            for member in [*psutil.Process(process.pid).children(recursive=True), process]:
-                member.send_signal(signum)
-    process.wait()
-
-
-def _healthy(base_url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{base_url}/health", timeout=2) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 if __name__ == "__main__":

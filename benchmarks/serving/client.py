@@ -9,18 +9,12 @@ import asyncio
 import multiprocessing
 import time
 from multiprocessing.connection import Connection
-from typing import Any
 
-import orjson
-
+from benchmarks.completion_streams import CompletionStreams
 from benchmarks.serving.workloads import Workload
-from loadgen.client import ConnectionPool, Server
-from loadgen.client.measure import measure
 from loadgen.record import RequestResult
-from loadgen.schedule import NS_PER_S, ScheduledRequest
+from loadgen.schedule import NS_PER_S
 
-PATH = "/v1/completions"
-TIMEOUT_S = 300.0
 LEAD_S = 0.2  # bodies and connections are ready before the first request is due
 NUM_PROCESSES = 4
 
@@ -58,38 +52,26 @@ class _Run:
     """Every `num_parts`-th request of the workload, from number `part` on."""
 
     def __init__(self, base_url: str, model: str, workload: Workload, part: int, num_parts: int) -> None:
-        self.server = Server.resolve(base_url)
-        self.bodies = workload.bodies()
-        self.mine = range(part, len(self.bodies), num_parts)
-        self.payloads = {
-            i: self._payload({"model": model, "stream": True, **self.bodies[i]}) for i in self.mine
-        }
+        bodies = workload.bodies()
+        mine = range(part, len(bodies), num_parts)
+        self.streams = CompletionStreams(base_url, {i: {"model": model, **bodies[i]} for i in mine})
+        self.mine = mine
         self.arrivals_ns = [int(due * NS_PER_S) for due in workload.arrivals_s()]
-        self.streams = asyncio.Semaphore(workload.streams or len(self.bodies))
+        self.turns = asyncio.Semaphore(workload.streams or len(bodies))
         self.sequential = workload.streams > 0
-
-    def _payload(self, body: dict[str, Any]) -> Any:
-        return self.server.request("POST", PATH, [orjson.dumps(body)])
 
     async def all(self, pipe: Connection) -> list[RequestResult]:
         """Tells `pipe` when it is ready, and takes the start of the run from it (monotonic ns)."""
-        self.pool = ConnectionPool(self.server, spares=len(self.mine))
-        await self.pool.open_spares()
-        pipe.send(None)
-        self.start_ns = pipe.recv()
-        results = await asyncio.gather(*(self._one(i) for i in self.mine))
-        await self.pool.close()
-        return results
+        async with self.streams:
+            pipe.send(None)
+            self.start_ns = pipe.recv()
+            return await asyncio.gather(*(self._one(i) for i in self.mine))
 
     async def _one(self, index: int) -> RequestResult:
         due_ns = self.arrivals_ns[index]
         delay_ns = self.start_ns + due_ns - time.monotonic_ns()
         await asyncio.sleep(max(delay_ns, 0) / NS_PER_S)
-        async with self.streams:
+        async with self.turns:
             if self.sequential:  # due when the one before has ended
                 due_ns = time.monotonic_ns() - self.start_ns
-            exchange = await self.pool.fetch(self.payloads[index], TIMEOUT_S)
-        exchange.due_ns = self.start_ns + due_ns
-        body = self.bodies[index]
-        asked = ScheduledRequest(index, due_ns, len(body["prompt"]), body["max_tokens"], index)
-        return measure(asked, str(index), exchange, self.start_ns)
+            return await self.streams.send(index, self.start_ns, due_ns)
