@@ -10,6 +10,7 @@ from typing import Literal
 from model.config import ModelError
 from model.embedded import EMBEDDED_NAME, embedded_gguf_path
 from model.weights.gguf_header import MAGIC
+from model.weights.gguf_parts import is_later_part, name_of_all
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 HUB_CONFIG_FILES = ["*.json", "*.jinja", "*.txt", "*.model"]
@@ -21,7 +22,7 @@ class ModelSource:
     """Local files of one model."""
 
     kind: Literal["folder", "gguf"]
-    path: Path  # a folder that holds config.json, or a GGUF file
+    path: Path  # a folder that holds config.json, or a GGUF file (of one in parts, the first)
     name: str  # what to call it: the hub name, or the folder's or file's own name
 
 
@@ -50,7 +51,7 @@ def _from_folder(folder: Path) -> ModelSource:
     name = folder.resolve().name
     if (folder / "config.json").is_file():
         return ModelSource("folder", folder, name)
-    ggufs = sorted(folder.glob("*.gguf"))
+    ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
     if len(ggufs) == 1:
         return _from_file(ggufs[0])
     if ggufs:
@@ -66,7 +67,7 @@ def _from_file(path: Path) -> ModelSource:
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from None
     if magic == MAGIC:
-        return ModelSource("gguf", path, path.stem)
+        return ModelSource("gguf", path, name_of_all(path))
     if path.suffix in (".safetensors", ".json"):
         raise ModelError(f"{path}: name the model's folder, not a file in it")
     raise ModelError(f"{path}: not a GGUF file (it does not begin with the letters GGUF)")

@@ -1,4 +1,4 @@
-"""A GGUF file: its metadata, and its tensors unpacked one at a time from a memory map."""
+"""A GGUF file, or one in parts: its metadata, and its tensors unpacked one at a time from memory maps."""
 
 from __future__ import annotations
 
@@ -10,19 +10,28 @@ import torch
 from model.config import ModelError
 from model.weights.dequantize import dequantize
 from model.weights.gguf_header import GgufTensor, read_gguf_header
+from model.weights.gguf_parts import gguf_parts
 
 
 class GgufFile:
-    """`metadata` by key; `tensors` by ggml's names, in file order. Raises ModelError if it is unreadable."""
+    """`metadata` by key; `tensors` by ggml's names, in file order. Raises ModelError if it is unreadable.
+
+    `path` is the first part of a file in parts; the others stand beside it.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        header = read_gguf_header(self.path)
-        self.metadata: dict[str, Any] = header.metadata
-        self.tensors: dict[str, GgufTensor] = header.tensors
-        if self.metadata.get("split.count", 1) > 1:
-            raise ModelError(f"{self.path}: one part of a split GGUF; merge the parts first")
-        self._bytes = torch.from_file(str(self.path), size=self.path.stat().st_size, dtype=torch.uint8)
+        self.metadata: dict[str, Any] = read_gguf_header(self.path).metadata
+        self.tensors: dict[str, GgufTensor] = {}
+        self._bytes: dict[str, torch.Tensor] = {}  # by tensor: those of the whole part that holds it
+        for part in gguf_parts(self.path, self.metadata):
+            tensors = read_gguf_header(part).tensors
+            content = torch.from_file(str(part), size=part.stat().st_size, dtype=torch.uint8)
+            self.tensors |= tensors
+            self._bytes |= dict.fromkeys(tensors, content)
+        expected = self.metadata.get("split.tensors.count", len(self.tensors))
+        if len(self.tensors) != expected:
+            raise ModelError(f"{self.path}: its parts hold {len(self.tensors)} tensors, not {expected}")
 
     def load(
         self,
@@ -42,7 +51,8 @@ class GgufFile:
         """
         entry = self.tensors[name]
         block = entry.type
-        data = self._bytes[entry.offset : entry.offset + entry.nbytes].view(-1, _row_bytes(entry))[rows]
+        data = self._bytes[name][entry.offset : entry.offset + entry.nbytes]
+        data = data.view(-1, _row_bytes(entry))[rows]
         first, stop, _ = columns.indices(entry.shape[-1])
         whole_blocks = first % block.block_size == 0 and stop % block.block_size == 0
         if len(entry.shape) > 1 and whole_blocks:

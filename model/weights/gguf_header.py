@@ -89,7 +89,7 @@ def read_gguf_header(path: str | Path) -> GgufHeader:
         raise ModelError(f"{path}: {error.strerror or error}") from None
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=64)  # enough for a model in parts; only the first header is large
 def _read_once(path: Path, mtime_ns: int, size: int) -> GgufHeader:
     """Configuration, tokenizer and weights all ask for the same header; time and size show a changed file."""
     if size == 0:

@@ -35,10 +35,14 @@ def write_tiny_gguf(
     matrix_type: str = "F32",
     metadata: Mapping[str, int | float | str] | None = None,
     tensors: Mapping[str, np.ndarray] | None = None,
+    **split: Any,
 ) -> None:
-    """Matrices go in as `matrix_type`, vectors in fp32. `metadata` and `tensors` are added, or replace."""
+    """Matrices go in as `matrix_type`, vectors in fp32. `metadata` and `tensors` are added, or replace.
+
+    `split` are the writer's options for a file in parts.
+    """
     c = hf_model.config
-    writer = gguf.GGUFWriter(path, arch="llama" if c.model_type == "mistral" else c.model_type)
+    writer = gguf.GGUFWriter(path, arch="llama" if c.model_type == "mistral" else c.model_type, **split)
     for key, value in {**_metadata(hf_model), **(metadata or {})}.items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
         add(key, value)

@@ -125,6 +125,39 @@ def test_parts_of_a_tensor_are_those_of_the_whole(kind: str, tmp_path: Path) -> 
                 assert torch.equal(tensor[:, columns], whole[:, columns])
 
 
+@pytest.mark.parametrize("small_first_shard", [False, True])
+def test_a_file_in_parts_is_as_good_as_one(small_first_shard: bool, tmp_path: Path) -> None:
+    """The first part may hold nothing but the metadata."""
+    hf_model, _ = make_tiny_model("llama")
+    write_tiny_gguf(tmp_path / "one.gguf", hf_model)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write_tiny_gguf(folder / "m.gguf", hf_model, split_max_tensors=7, small_first_shard=small_first_shard)
+    source = resolve_model(str(folder))
+    assert source.name == "m"
+    assert read_model_config(source) == read_model_config(resolve_model(str(tmp_path / "one.gguf")))
+    one, parts = GgufFile(tmp_path / "one.gguf"), GgufFile(source.path)
+    assert set(parts.tensors) == set(one.tensors)
+    assert all(torch.equal(parts.load(name), one.load(name)) for name in one.tensors)
+
+
+def test_a_file_in_parts_with_a_missing_or_a_wrong_part(tmp_path: Path) -> None:
+    hf_model, _ = make_tiny_model("llama")
+    write_tiny_gguf(tmp_path / "m.gguf", hf_model, split_max_tensors=7)
+    first, second, third, *_ = sorted(tmp_path.iterdir())
+    with pytest.raises(ModelError, match="name the first part"):
+        GgufFile(second)
+    content = second.read_bytes()
+    second.write_bytes(third.read_bytes())
+    with pytest.raises(ModelError, match=f"{second.name}: not part 2 of a GGUF, as its name says"):
+        GgufFile(first)
+    second.unlink()
+    with pytest.raises(ModelError, match=f"{second.name}: No such file"):
+        GgufFile(first)
+    second.write_bytes(content)
+    GgufFile(first)
+
+
 def test_embedded_tensors_equal_the_gguf_packages(embedded_source: Any) -> None:
     file = GgufFile(embedded_source.path)
     raw = np.memmap(embedded_source.path, dtype=np.uint8, mode="r")
@@ -144,7 +177,8 @@ def test_embedded_tensors_equal_the_gguf_packages(embedded_source: Any) -> None:
         ({"llama.rope.dimension_count": 8}, r"llama\.rope\.dimension_count 8 of 16 is not supported"),
         ({"llama.block_count": 0}, r"llama\.block_count is 0, not an integer of at least 1"),
         ({"llama.block_count": "two"}, r"llama\.block_count is 'two'"),
-        ({"split.count": 2}, "one part of a split GGUF"),
+        ({"split.count": 2}, "a later one of 2 parts of a GGUF; name the first part"),
+        ({"split.count": 2, "split.no": 0}, r"its name must end in -00001-of-00002\.gguf"),
     ],
 )
 def test_metadata_that_cannot_be_served(metadata: dict[str, Any], message: str, tmp_path: Path) -> None:
