@@ -18,7 +18,11 @@ from server.protocol.tokenize import TokenizeRequest
 from tests.support.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "loadgen" / "traces" / "samples" / "README.md",
+]
 
 
 def load_generator(name: str) -> ModuleType:
@@ -62,15 +66,27 @@ def test_the_record_page_names_every_field_and_metric() -> None:
     assert {name for name in named if name.endswith(("_total", "_seconds"))} <= metrics
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)", text):
+    for target in re.findall(r"\]\(([^)]+)\)", text):
         if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).exists(), target
+            path, _, anchor = target.partition("#")
+            file = page.parent / path if path else page
+            assert file.exists(), target
+            assert not anchor or anchor in anchors(file), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    without_code = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    headings = re.findall(r"^#+ (.+)", without_code, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_files_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     commands = set(re.findall(r"(?:^\s*|\$ |`|/)octavo ([a-z]+(?:-[a-z]+)*)", text, re.MULTILINE))
