@@ -41,7 +41,9 @@ def test_what_transformers_saves_is_what_it_means(architecture: str, tmp_path: P
     hf_config.architectures = [expected.architecture]
     hf_config.save_pretrained(tmp_path)
     config = config_from_folder(tmp_path)
-    assert config == dataclasses.replace(expected, dtype=config.dtype, bos_token_id=1, eos_token_ids=(2,))
+    assert config.initializer_range == hf_config.initializer_range
+    ours = {"dtype": config.dtype, "initializer_range": config.initializer_range}
+    assert config == dataclasses.replace(expected, bos_token_id=1, eos_token_ids=(2,), **ours)
 
 
 def test_the_layout_of_transformers_4(tmp_path: Path) -> None:
