@@ -52,7 +52,7 @@ def main() -> int:
     print(text)
     if arguments.out:
         arguments.out.write_text(text + "\n")
-    return 1 if summary["problems"] else 0
+    return 1 if summary["problems"] or summary["not_tried"] else 0
 
 
 def _arguments() -> argparse.Namespace:

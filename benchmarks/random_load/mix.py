@@ -15,6 +15,7 @@ class Limits:
     vocab_size: int
     max_prompt: int  # tokens
     max_output: int
+    min_prompt: int = 1
     mean_leave_s: float = 1.0  # until a client that leaves has left
     priorities: bool = True  # whether the server takes them
 
@@ -31,7 +32,7 @@ def make_prompts(rng: random.Random, count: int, limits: Limits) -> list[list[in
     """Lengths from 1 on, short ones more often; half of them go on from some part of an earlier one."""
     prompts: list[list[int]] = []
     for _ in range(count):
-        length = skewed(rng, limits.max_prompt)
+        length = skewed(rng, limits)
         start: list[int] = []
         if prompts and rng.random() < 0.5:
             earlier = rng.choice(prompts)
@@ -40,9 +41,9 @@ def make_prompts(rng: random.Random, count: int, limits: Limits) -> list[list[in
     return prompts
 
 
-def skewed(rng: random.Random, maximum: int) -> int:
-    """1 to `maximum`, its logarithm uniform."""
-    return max(1, min(maximum, round(math.exp(rng.uniform(0.0, math.log(maximum))))))
+def skewed(rng: random.Random, limits: Limits) -> int:
+    """A prompt's length, its logarithm uniform."""
+    return round(math.exp(rng.uniform(math.log(limits.min_prompt), math.log(limits.max_prompt))))
 
 
 def new_tokens(rng: random.Random, limits: Limits, count: int) -> list[int]:
@@ -89,7 +90,7 @@ class RandomMix:
             "seed": rng.randrange(1 << 30),
         }
         if rng.random() < 0.5:
-            fields["prompt"] = new_tokens(rng, self._limits, skewed(rng, self._limits.max_prompt))
+            fields["prompt"] = new_tokens(rng, self._limits, skewed(rng, self._limits))
         restrictions = {
             "top_p": rng.uniform(0.5, 1.0),
             "top_k": rng.randint(1, 100),

@@ -32,6 +32,7 @@ IDLE_PATIENCE_S = 30.0
 MAX_PROBLEMS = 20
 CONTROL_TOKENS = 16
 READ_BACK_AT_ONCE = 8
+MUST_HAPPEN = ("num_preemptions", "prefix_cache_hits", "aborted")
 
 Outcome = tuple[RandomRequest, Answer]
 
@@ -47,7 +48,7 @@ class Options:
 
 
 async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, Any]:
-    """The summary; its `problems` are empty if all is well."""
+    """The summary. If all is well, its `problems` and what was `not_tried` are empty."""
     client = Client(base_url)
     prompts = make_prompts(rng, options.num_prompts, options.limits)
     _tell(f"{len(prompts)} prompts alone")
@@ -59,7 +60,6 @@ async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, 
     problems = await _left_behind(client)
     after = await _metrics(client)
     counts = {name: after[name] - before.get(name, 0) for name in after}
-    problems += _not_tried(counts)
     judged = Judgement(client, prompts, references, options.near_tie)
     problems += await judged.of(outcomes)
     again = await ask_alone(client, prompts, options.limits.max_output)
@@ -75,6 +75,7 @@ async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, 
         "prompts": len(prompts),
         **judged.figures(),
         **controls,
+        "not_tried": [name for name in MUST_HAPPEN if not counts[name]],
         "problems": problems[:MAX_PROBLEMS],
     }
 
@@ -225,11 +226,6 @@ async def _left_behind(client: Client) -> list[str]:
         problems.append(f"{cached} blocks stay cached when all prefixes are forgotten")
     await client.call("GET", "/health")
     return problems
-
-
-def _not_tried(counts: dict[str, float]) -> list[str]:
-    names = ("num_preemptions", "prefix_cache_hits", "aborted")
-    return [f"the load had no {name}" for name in names if not counts[name]]
 
 
 async def _metrics(
