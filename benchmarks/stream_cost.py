@@ -168,13 +168,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--chat", action="store_true", help="the chat endpoint instead of completions")
     options = parser.parse_args()
     bench = Bench(options)
-    readings: dict[str, list[Reading]] = {kind: [] for kind in KINDS}
+    readings: dict[str, list[Reading]] = {kind: [] for kind in options.kinds}
     for _ in range(options.rounds):
-        for kind, fields in KINDS.items():
-            readings[kind].append(bench.run(fields))
+        for kind in options.kinds:
+            readings[kind].append(bench.run(KINDS[kind]))
     endpoint = "chat" if options.chat else "completions"
     print(f"{options.streams} streams, a step every {options.step_ms:g} ms, {options.loop}, {endpoint}")
     print("kind            us a token  (range)         of a core  tokens a chunk  bytes a chunk")
@@ -185,8 +186,8 @@ def main() -> None:
             f"{kind:15} {statistics.median(costs):10.1f}  ({min(costs):.1f} to {max(costs):.1f})"
             f"{middle.share:14.0%} {middle.tokens_per_chunk:15.2f} {middle.bytes_per_chunk:14.0f}"
         )
-    plain = round(readings["plain"][0].bytes_per_chunk)
-    print(f"{'send alone':15} {send_us(plain):10.1f}")
+    num_bytes = round(readings[options.kinds[0]][0].bytes_per_chunk)
+    print(f"{'send alone':15} {send_us(num_bytes):10.1f}")
 
 
 if __name__ == "__main__":

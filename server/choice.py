@@ -59,15 +59,20 @@ class Choice:
             if self.keep_tokens:
                 self._tokens.append(GeneratedToken(token_id, logprobs, text.num_characters))
             self._texts.append(text.push(token_id, is_stop=finish_reason is FinishReason.STOP))
+        if finish_reason is not None or text.matched is not None:
+            self._end(token_id, finish_reason)
+
+    def _end(self, token_id: int, finish_reason: FinishReason | None) -> None:
+        """By the engine, or by a stop string, which comes first if there are both."""
         if finish_reason is not None:
-            self._texts.append(text.finish())
-        if text.matched is not None:
+            self._texts.append(self.text.finish())
+        if self.text.matched is not None:
             self.finish_reason = FinishReason.STOP
-            self.stop_reason = text.matched
-        elif finish_reason is not None:
-            self.finish_reason = finish_reason
-            if finish_reason is FinishReason.STOP and token_id not in self.eos_token_ids:
-                self.stop_reason = token_id
+            self.stop_reason = self.text.matched
+            return
+        self.finish_reason = finish_reason
+        if finish_reason is FinishReason.STOP and token_id not in self.eos_token_ids:
+            self.stop_reason = token_id
 
     def take_text(self) -> str:
         """Text since the last call."""

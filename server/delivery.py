@@ -22,6 +22,8 @@ from server.generation import Generation
 
 logger = logging.getLogger(__name__)
 
+EARLY_ENDS = (FinishReason.ABORT, FinishReason.ERROR)
+
 
 class Answer(Protocol):
     """Where the choices of one HTTP request go. Both methods are called on the event loop and never wait."""
@@ -110,20 +112,21 @@ class Delivery:
                 self._fail_one(answer)
 
     def _walk(self, output: StepOutput, touched: list[Answer]) -> None:
-        logprobs = output.logprobs
+        logprobs, prompt_logprobs = output.logprobs, output.prompt_logprobs
+        targets = self._targets
         for sequence_id, token_id, reason in zip(
             output.sequence_ids, output.token_ids, output.finish_reasons, strict=True
         ):
-            target = self._targets.get(sequence_id)
+            target = targets.get(sequence_id)
             if target is None:  # aborted, or ended by a stop string a moment ago
                 continue
             choice, answer = target
-            if reason is FinishReason.ABORT or reason is FinishReason.ERROR:
+            if reason is not None and reason in EARLY_ENDS:
                 self._end_early(answer, reason)
                 continue
             try:
-                if sequence_id in output.prompt_logprobs:
-                    answer.generation.prompt_of(choice).logprobs = output.prompt_logprobs[sequence_id]
+                if prompt_logprobs and sequence_id in prompt_logprobs:
+                    answer.generation.prompt_of(choice).logprobs = prompt_logprobs[sequence_id]
                 choice.push(token_id, reason, logprobs.get(sequence_id) if logprobs else None)
             except Exception:
                 self._fail_one(answer)
@@ -132,7 +135,7 @@ class Delivery:
                 answer.is_touched = True
                 touched.append(answer)
             if choice.finish_reason is not None:
-                del self._targets[sequence_id]
+                del targets[sequence_id]
                 answer.num_unfinished -= 1
                 if reason is None:
                     self.engine.finish_sequence(sequence_id)

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, cast
 
-from starlette.types import Send
+from starlette.types import Message, Send
 
 
 class FrameWriter:
@@ -20,19 +20,16 @@ class FrameWriter:
     def __init__(
         self, send: Send, on_writable: Callable[[], None], on_error: Callable[[Exception], None]
     ) -> None:
-        self._send = send
+        # Every server's `send` is a coroutine function; the protocol promises less.
+        self._send = cast(Callable[[Message], Coroutine[Any, Any, None]], send)
         self._on_writable = on_writable
         self._on_error = on_error
         self._waiter: asyncio.Task[None] | None = None
-
-    @property
-    def is_blocked(self) -> bool:
-        return self._waiter is not None
+        self.is_blocked = False
 
     def write(self, body: bytes, *, more: bool) -> None:
         """Must not be called while blocked."""
-        message = {"type": "http.response.body", "body": body, "more_body": more}
-        coroutine = cast(Coroutine[Any, Any, None], self._send(message))
+        coroutine = self._send({"type": "http.response.body", "body": body, "more_body": more})
         try:
             yielded = coroutine.send(None)
         except StopIteration:
@@ -40,6 +37,7 @@ class FrameWriter:
         except Exception as error:
             self._on_error(error)
             return
+        self.is_blocked = True
         self._waiter = asyncio.get_running_loop().create_task(_resume(coroutine, yielded))
         self._waiter.add_done_callback(self._resumed)
 
@@ -49,6 +47,7 @@ class FrameWriter:
 
     def _resumed(self, waiter: asyncio.Task[None]) -> None:
         self._waiter = None
+        self.is_blocked = False
         if waiter.cancelled():
             return
         error = waiter.exception()

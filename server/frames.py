@@ -53,8 +53,11 @@ class ChunkFormat:
             + usage
             + b"}\n\n"
         )
-        self._needs_objects = (
-            generation.logprobs or generation.return_token_ids or generation.continuous_usage
+        self._is_plain = not (
+            generation.logprobs
+            or generation.return_token_ids
+            or generation.continuous_usage
+            or generation.echo
         )
         self._opened: set[int] = set()  # choices whose first chunk was built
 
@@ -73,11 +76,11 @@ class ChunkFormat:
     def delta(self, choice: Choice) -> bytes:
         """What the choice has gained since its last chunk; empty if there is nothing to say yet."""
         text = choice.take_text()
-        if choice.finish_reason is None and not self._needs_objects and not self.generation.echo:
-            if not text:
-                return b""
-            return self._before_text[choice.index] + to_line(text) + self._after_text
-        return self._object_delta(choice, text)
+        if choice.finish_reason is not None or not self._is_plain:
+            return self._object_delta(choice, text)
+        if not text:
+            return b""
+        return self._before_text[choice.index] + to_line(text) + self._after_text
 
     def closing(self) -> bytes:
         if not self.generation.include_usage:

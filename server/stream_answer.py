@@ -105,9 +105,10 @@ class StreamAnswer(Response):
                 listener.cancel()
 
     def flush(self) -> None:
-        if self._writer is None or self._writer.is_blocked or self._is_complete:
+        writer = self._writer
+        if writer is None or writer.is_blocked or self._is_complete:
             return
-        body = self._failure() if self._error is not None else self._news()
+        body = self._news() if self._error is None else self._failure()
         if body:
             self._write(body)
 
@@ -122,20 +123,23 @@ class StreamAnswer(Response):
 
     def _news(self) -> bytes:
         """Frames for everything that has come since the last flush."""
-        choices = self.generation.choices
-        frames = []
+        opening = b"" if self._is_opened else self._open()
         if not self._is_opened:
-            if not any(choice.num_tokens or choice.finish_reason for choice in choices):
-                return b""
-            self._is_opened = True
-            frames.append(self._events.openings())
-        frames.extend([self._events.delta(choice) for choice in self._unsent])
+            return b""
+        frames = opening + b"".join(map(self._events.delta, self._unsent))
         if self.num_unfinished < len(self._unsent):
             self._unsent = [choice for choice in self._unsent if choice.finish_reason is None]
-        if not self._unsent:
-            self._is_complete = True
-            frames.append(self._events.closing())
-        return b"".join(frames)
+            if not self._unsent:
+                self._is_complete = True
+                frames += self._events.closing()
+        return frames
+
+    def _open(self) -> bytes:
+        """What comes once, as soon as there is any token."""
+        if not any(choice.num_tokens or choice.finish_reason for choice in self.generation.choices):
+            return b""
+        self._is_opened = True
+        return self._events.openings()
 
     def _write(self, body: bytes) -> None:
         assert self._writer is not None

@@ -55,7 +55,11 @@ class TextStream:
         self.num_tokens += 1
         if is_stop and not self._includes_stop:
             return ""
-        return self._match(self._detokenizer.push(token_id))
+        text = self._detokenizer.push(token_id)
+        if self._matcher is not None:
+            return self._match(text)
+        self.num_characters += len(text)
+        return text
 
     def finish(self) -> str:
         """The sequence ended: what is held back still. Nothing after a stop string."""
