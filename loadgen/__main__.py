@@ -12,14 +12,14 @@ COMMANDS = {
     "capacity": "find the highest rate at which requests meet their objective",
     "report": "show the figures and charts of a run from its record",
     "compare": "compare runs, live or simulated",
-    "selftest": "measure a server that knows the truth",
+    "loadgen-selftest": "measure a server that knows the truth",
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadgen", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, dest="command")
-    modules = {name: import_module(f"loadgen.cli.{name}") for name in COMMANDS}
+    modules = {name: import_module(f"loadgen.cli.{name.removeprefix('loadgen-')}") for name in COMMANDS}
     for name, module in modules.items():
         module.add_arguments(commands.add_parser(name, help=COMMANDS[name]))
     arguments = parser.parse_args()

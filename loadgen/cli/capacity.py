@@ -15,6 +15,8 @@ from loadgen.cli import exit_codes
 from loadgen.cli.conclude import guarded
 from loadgen.cli.load import add_workload_arguments, workload
 from loadgen.cli.values import positive_float, positive_int
+from loadgen.record import files
+from loadgen.report.capacity import verdict
 from loadgen.report.text import number
 from loadgen.run.bracket import Bracket, Probe
 from loadgen.run.launch import run_load
@@ -77,22 +79,36 @@ def _probe(arguments: argparse.Namespace, options: RunOptions, rate: float, plac
         summary = run_load(load, replace(options, seed=arguments.seed + place), output).summary
         if summary["client"]["interrupted"]:
             raise KeyboardInterrupt
-        goodput = summary["goodput"]
+        probe = _probe_of(rate, summary)
         print(
-            f"{number(rate, 8)} req/s: {goodput['attainment']:.1%} good, TTFT p99 "
-            f"{number(summary['latency_ms']['ttft_from_due']['p99'])} ms, {summary['verdict']['status']}",
+            f"{number(rate, 8)} req/s: {probe.attainment:.1%} good, TTFT p99 {number(probe.ttft_p99_ms)} ms, "
+            f"{summary['verdict']['status']}",
             flush=True,
         )
         if summary["verdict"]["valid"]:
-            return Probe(rate, goodput["attainment"], goodput["attainment_95"], goodput["good_tokens_per_s"])
+            return probe
         print("\n".join(f"  because {cause}" for cause in summary["verdict"]["causes"]), file=sys.stderr)
     return None
 
 
+def _probe_of(rate: float, summary: dict[str, Any]) -> Probe:
+    goodput, latency = summary["goodput"], summary["latency_ms"]
+    return Probe(
+        rate,
+        goodput["attainment"],
+        goodput["attainment_95"],
+        good_tokens_per_s=goodput["good_tokens_per_s"],
+        good_requests_per_s=goodput["good_requests_per_s"],
+        ttft_p50_ms=latency["ttft_from_due"]["p50"],
+        ttft_p99_ms=latency["ttft_from_due"]["p99"],
+        tpot_p99_ms=latency["tpot"]["p99"],
+    )
+
+
 def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> int:
     best, failed = bracket.best, bracket.lowest_failed
-    result: dict[str, Any] = {
-        "schema": "octavo.loadgen.capacity/1",
+    search: dict[str, Any] = {
+        "schema": files.CAPACITY_SCHEMA,
         "target": arguments.target,
         "objectives": arguments.slo,
         "capacity_rps": best.rate if best else None,
@@ -100,14 +116,10 @@ def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> int:
         "probes": [probe.to_row() for probe in bracket.probes],
     }
     if arguments.output:
-        path = Path(arguments.output) / "capacity.json"
-        path.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    if best is None:
-        print(f"no rate tried was low enough: at {bracket.probes[-1].rate:.3g} req/s it was missed")
-        return exit_codes.OBJECTIVE_MISSED
-    above = f"; {failed.rate:.3g} req/s is too much" if failed else "; no rate tried was too much"
-    print(f"capacity {best.rate:.3g} req/s with {best.attainment:.1%} good{above}")
-    return exit_codes.VALID
+        path = Path(arguments.output) / files.CAPACITY
+        path.write_bytes(orjson.dumps(search, option=orjson.OPT_INDENT_2))
+    print(verdict(search))
+    return exit_codes.VALID if best else exit_codes.OBJECTIVE_MISSED
 
 
 def _share(text: str) -> float:

@@ -10,12 +10,15 @@ from loadgen.cli import arguments as shared
 from loadgen.figures.objectives import Objective
 from loadgen.figures.summary import summarize
 from loadgen.record import RunError, read_run
+from loadgen.report.capacity import Search, read_search, render_search_text, write_search
 from loadgen.report.text import render_text
 from loadgen.report.write import FORMATS, write_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show the figures of a run that `--output DIR` kept, and write reports of it."
+    parser.description = (
+        "Show what `--output DIR` kept of a run or of a search for a capacity, and write reports."
+    )
     parser.add_argument("run", metavar="DIR")
     parser.add_argument(
         "-o", "--output", action="append", default=[], metavar="FILE",
@@ -27,13 +30,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0, or 1 if the record cannot be read or a report not be written."""
     try:
-        recorded = read_run(arguments.run)
-        objectives = [Objective.parse(text) for text in arguments.slo] or None
-        summary = summarize(recorded, objectives)
-        print(render_text(summary))
-        for output in arguments.output:
-            write_report(Path(output), recorded, summary)
+        search = read_search(arguments.run)
+        if search is not None:
+            _report_search(search, arguments.output)
+        else:
+            _report_run(arguments)
     except (RunError, ValueError, OSError) as error:
         print(f"octavo report: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _report_run(arguments: argparse.Namespace) -> None:
+    recorded = read_run(arguments.run)
+    objectives = [Objective.parse(text) for text in arguments.slo] or None
+    summary = summarize(recorded, objectives)
+    for output in arguments.output:
+        write_report(Path(output), recorded, summary)
+    print(render_text(summary))
+
+
+def _report_search(search: Search, outputs: list[str]) -> None:
+    for output in outputs:
+        write_search(Path(output), search)
+    print(render_search_text(search))

@@ -74,12 +74,13 @@ def invalid_causes(env: dict[str, Any], load: dict[str, Any]) -> list[str]:
     causes = []
     if not lag["n"]:
         return ["no request was sent"]
+    breaches: dict[str, list[str]] = {}  # by their cause
     for name in ("p50", "p99", "max"):
         limit = limits[f"lag_{name}_ms"]
         if lag[name] > limit:
-            causes.append(
-                f"lag {name} {lag[name]:.3g} ms is over {limit:g} ms: {_lag_cause(env, load, name)}"
-            )
+            breach = f"{name} {_short(lag[name])} ms (limit {limit:g})"
+            breaches.setdefault(_lag_cause(env, load, name), []).append(breach)
+    causes += [f"lag {', '.join(found)}: {cause}" for cause, found in breaches.items()]
     # The lag of the first and last request alone moves the rate of a short run, within the lag limit.
     span_ms = max(load["intended_span_s"] * 1000, 1e-9)
     rate_limit = max(limits["rate_error"], limits["lag_max_ms"] / span_ms)
@@ -93,13 +94,17 @@ def invalid_causes(env: dict[str, Any], load: dict[str, Any]) -> list[str]:
 
 def _lag_cause(env: dict[str, Any], load: dict[str, Any], name: str) -> str:
     if load["pacing_lag_ms"][name] > load["lag_ms"][name] / 2:
-        stall = f"; its event loop was once busy for {load['stall_max_ms']:.3g} ms"
+        stall = f"; its event loop was once busy for {_short(load['stall_max_ms'])} ms"
         return "the client fell behind (its CPU, or other work on this machine)" + (
             stall if load["stall_max_ms"] > STALL_LIMIT_MS else ""
         )
     if env.get("max_inflight") and load["max_in_flight"] >= env["max_inflight"]:
         return f"requests waited for --max-inflight {env['max_inflight']}"
     return "opening connections took long"
+
+
+def _short(value_ms: float) -> str:
+    return f"{value_ms:.3g}" if value_ms < 1000 else f"{value_ms:.0f}"
 
 
 def _rate(times_ns: np.ndarray) -> float | None:

@@ -33,7 +33,7 @@ class Reply:
         self._script, self._on_end = script, on_end
         self._transport, self._truth, self._ticker = transport, truth, ticker
         self._chat, self._behaviour = chat, behaviour
-        self._total = truth.body.get("max_tokens") or 16
+        self._total = truth.body.get("max_tokens") or truth.body.get("max_completion_tokens") or 16
         self._sent = 0
         self._begun = self._ended = False
         self._buffered: list[bytes] = []

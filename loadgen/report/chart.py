@@ -17,7 +17,7 @@ class Series:
     name: str
     x: np.ndarray
     y: np.ndarray
-    mark: Literal["line", "dots"] = "line"
+    mark: Literal["line", "dots", "line and dots", "bars"] = "line"  # bars: two points each, its ends
 
 
 @dataclass(frozen=True, slots=True)

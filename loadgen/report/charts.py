@@ -3,51 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from loadgen.record import RequestResult, Run
 from loadgen.report.chart import Chart, Series
 
-RATE_BINS = 120
+RATE_BINS = 120  # at most
+REQUESTS_PER_BIN = 5  # on average, or the rate would show single requests
 CDF_POINTS = 400
 
 Results = Sequence[RequestResult]
 Named = Sequence[tuple[str, Results]]
 
 
-def run_charts(run: Run) -> list[Chart]:
-    """All charts of a run."""
+def run_charts(run: Run, summary: dict[str, Any]) -> list[Chart]:
+    """All charts of a run; the limits of an objective that is for all requests are drawn in."""
     results = [result for result in run.results if not result.retried]
+    goodput = summary["goodput"]
+    limits_ms: dict[str, float] = {} if goodput is None else goodput["objectives_ms"].get("all", {})
     charts = [
-        ttft_over_time(results),
+        ttft_over_time(results, limits_ms.get("ttft")),
         ttft_cdf(results),
         rates(results),
         in_flight(results),
-        inter_token_over_time(results),
+        tpot_over_time(results, limits_ms.get("tpot")),
         inter_token_cdf(results),
-        e2e_over_time(results),
+        e2e_over_time(results, limits_ms.get("e2e")),
         e2e_cdf(results),
     ]
     return charts + ([server_queue(run.scrapes)] if len(run.scrapes) > 1 else [])
 
 
-def overview_charts(run: Run) -> list[Chart]:
-    return run_charts(run)[:2]
+def overview_charts(run: Run, summary: dict[str, Any]) -> list[Chart]:
+    return run_charts(run, summary)[:2]
 
 
-def ttft_over_time(results: Results) -> Chart:
+def ttft_over_time(results: Results, limit_ms: float | None = None) -> Chart:
     """Each dot is a request at its due time; failures lie along the top."""
-    return _over_time("Time to first token", results, lambda r: r.since_due(r.first_token_ns))
+    title = "Time to first token, from due time"
+    return _over_time(title, results, lambda r: r.since_due(r.first_token_ns), limit_ms)
 
 
-def e2e_over_time(results: Results) -> Chart:
-    return _over_time("End to end", results, lambda r: r.since_due(r.end_ns))
+def e2e_over_time(results: Results, limit_ms: float | None = None) -> Chart:
+    return _over_time("End to end, from due time", results, lambda r: r.since_due(r.end_ns), limit_ms)
 
 
-def inter_token_over_time(results: Results) -> Chart:
-    """The mean of each request, at its due time."""
-    return _over_time("Time per output token", results, lambda r: r.time_per_output_token_ns())
+def tpot_over_time(results: Results, limit_ms: float | None = None) -> Chart:
+    return _over_time(
+        "Time per output token, mean of a request", results, lambda r: r.time_per_output_token_ns(), limit_ms
+    )
 
 
 def ttft_cdf(results: Results) -> Chart:
@@ -75,13 +81,14 @@ def inter_token_cdf(results: Results) -> Chart:
         _cdf("between chunks", _ms(gap for result in good for gap in result.chunk_gaps_ns())),
         _cdf("per token, mean of a request", _ms(r.time_per_output_token_ns() for r in good)),
     ]
-    return Chart("Inter-token latency", "ms", "share", series, log_x=True)
+    return Chart("Inter-token latency, share of tokens", "ms", "share", series, log_x=True)
 
 
 def rates(results: Results) -> Chart:
     """Requests per second: as intended, as sent, as finished."""
     last = max((result.end_ns or result.intended_ns for result in results), default=1) / 1e9
-    edges = np.linspace(0, max(last, 1e-3), min(RATE_BINS, max(int(last), 10)) + 1)
+    bins = max(1, min(RATE_BINS, max(int(last), 10), len(results) // REQUESTS_PER_BIN))
+    edges = np.linspace(0, max(last, 1e-3), bins + 1)
     times = {
         "intended": [result.intended_ns for result in results],
         "sent": [result.sent_ns for result in results if result.sent_ns is not None],
@@ -123,7 +130,7 @@ def compare_ttft(runs: Named) -> Chart:
 
 def compare_inter_token(runs: Named) -> Chart:
     series = [_cdf(name, _token_gaps_ms(_good(results))) for name, results in runs]
-    return Chart("Inter-token latency", "ms", "share", series, log_x=True)
+    return Chart("Inter-token latency, share of tokens", "ms", "share", series, log_x=True)
 
 
 def compare_e2e(runs: Named) -> Chart:
@@ -131,7 +138,12 @@ def compare_e2e(runs: Named) -> Chart:
     return Chart("End to end, from due time", "ms", "share", series, log_x=True)
 
 
-def _over_time(title: str, results: Results, measure: Callable[[RequestResult], float | None]) -> Chart:
+def _over_time(
+    title: str,
+    results: Results,
+    measure: Callable[[RequestResult], float | None],
+    limit_ms: float | None,
+) -> Chart:
     pairs = [(r.intended_ns, value) for r in _good(results) if (value := measure(r)) is not None]
     values = _ms(value for _, value in pairs)
     series = [Series("a request", np.array([due for due, _ in pairs]) / 1e9, values, "dots")]
@@ -139,6 +151,9 @@ def _over_time(title: str, results: Results, measure: Callable[[RequestResult], 
     if len(failed):
         top = values.max(initial=1.0) * 1.5
         series.append(Series("failed", failed, np.full(len(failed), top), "dots"))
+    if limit_ms is not None:
+        span_s = np.array([0, max((result.intended_ns for result in results), default=0) / 1e9])
+        series.append(Series(f"objective, {limit_ms:g} ms", span_s, np.full(2, limit_ms)))
     return Chart(title, "due time, s", "ms", series, log_y=True)
 
 

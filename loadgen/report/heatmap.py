@@ -46,4 +46,4 @@ def _cell(met: list[bool] | None) -> str:
         return "<td></td>"
     share = sum(met) / len(met)
     hue = round(120 * share)  # red to green
-    return f'<td style="background:hsl({hue} 60% 50% / .45)" title="{len(met)} requests">{share:.0%}</td>'
+    return f'<td style="background:hsl({hue} 60% 50% / .45)">{share:.0%} <small>of {len(met)}</small></td>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from loadgen.figures.percentiles import MIN_SAMPLES_FOR_P99
 from loadgen.report.text import COLUMNS, LATENCIES, number
 
 
@@ -15,7 +16,10 @@ def render_markdown(summary: dict[str, Any]) -> str:
         *(("because", cause) for cause in summary["verdict"]["causes"]),
         ("server", f"{run['model']} at {run['base_url']}"),
         ("load", f"{run['load']['name']}, seed {run['seed']}, {run['workers']} worker(s)"),
-        ("rate", f"{number(load['offered_rate_rps'])} of {number(load['intended_rate_rps'])} req/s"),
+        (
+            "rate",
+            f"{number(load['offered_rate_rps'])} req/s offered, {number(load['intended_rate_rps'])} intended",
+        ),
         (
             "lag p50, p99, max",
             ", ".join(number(load["lag_ms"][key]) for key in ("p50", "p99", "max")) + " ms",
@@ -25,12 +29,20 @@ def render_markdown(summary: dict[str, Any]) -> str:
     ]
     if (goodput := summary["goodput"]) is not None:
         low, high = goodput["attainment_95"]
-        rows.append(("objective met", f"{goodput['attainment']:.1%} ({low:.1%} to {high:.1%})"))
+        limits = (
+            f"{name}: {measure} {limit:g} ms"
+            for name, measures in goodput["objectives_ms"].items()
+            for measure, limit in measures.items()
+        )
+        rows.append(("objective", ", ".join(limits)))
+        rows.append(("met it", f"{goodput['attainment']:.1%} ({low:.1%} to {high:.1%})"))
     lines = [f"## {run['load']['name']}: {run['started_at']}", "", "| | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in rows]
     lines += ["", f"| ms | {' | '.join(COLUMNS)} | n |", "| --- " + "| ---: " * (len(COLUMNS) + 1) + "|"]
     for key, title in LATENCIES.items():
         row = summary["latency_ms"][key]
+        mark = "\\*" if row["n"] < MIN_SAMPLES_FOR_P99 else ""
         cells = " | ".join(number(row[name]) for name in (*COLUMNS, "n"))
-        lines.append(f"| {title} | {cells} |")
+        lines.append(f"| {title} | {cells}{mark} |")
+    lines += ["", f"\\* fewer than {MIN_SAMPLES_FOR_P99} values: p99 is little more than the largest few"]
     return "\n".join(lines) + "\n"

@@ -14,14 +14,22 @@ PAGE_STYLE = """
 :root { color-scheme: light dark }
 body { font: 14px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.3rem } h2 { font-size: 1rem; margin-top: 1.6rem }
-pre { overflow-x: auto; padding: .8rem; border: 1px solid #8884; border-radius: 6px }
+pre { white-space: pre-wrap; padding: .8rem; border: 1px solid #8884; border-radius: 6px }
 .verdict { padding: .1rem .6rem; border-radius: 4px; color: #fff; font-weight: 600 }
 .valid { background: #2e7d4f } .invalid { background: #b3261e }
 .charts { display: flex; flex-wrap: wrap; gap: 8px } .charts svg { max-width: 100%; height: auto }
 .tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 1rem 0 }
 .tile { border: 1px solid #8884; border-radius: 6px; padding: .5rem .9rem; min-width: 120px }
+.note { opacity: .75; font-size: 12px }
 .tile b { display: block; font-size: 1.25rem } .tile span { opacity: .7; font-size: 12px }
 """
+
+
+NOTE = (
+    "A latency runs from the due time, when the schedule wanted the request sent, and so includes what the "
+    "client or a full server held it up; &ldquo;from send&rdquo; leaves out what the client delayed. "
+    "Failed requests are in no latency, but have missed every objective."
+)
 
 
 def html_page(title: str, body: str) -> str:
@@ -38,13 +46,14 @@ def render_page(summary: dict[str, Any], run: Run) -> str:
     title = f"{env['model']}: {env['load']['name']}"
     kind = "valid" if verdict["valid"] else "invalid"
     causes = "".join(f"<li>{escape(cause)}</li>" for cause in verdict["causes"])
-    charts = "\n".join(svg.draw(chart) for chart in run_charts(run))
+    charts = "\n".join(svg.draw(chart) for chart in run_charts(run, summary))
     return html_page(
         title,
         f"""<h1>{escape(title)} <span class="verdict {kind}">{verdict["status"]}</span></h1>
 <ul>{causes}</ul>
 <p>{escape(env["started_at"])}, {escape(env["base_url"])}, seed {env["seed"]}, {env["workers"]} worker(s)</p>
 <div class="tiles">{_tiles(summary)}</div>
+<p class="note">{NOTE}</p>
 <div class="charts">{charts}</div>
 {waterfall.render_waterfall(run.results)}
 {heatmap.render_heatmap(run.results, summary)}
@@ -53,9 +62,10 @@ def render_page(summary: dict[str, Any], run: Run) -> str:
     )
 
 
-def render_overview(run: Run) -> str:
+def render_overview(summary: dict[str, Any], run: Run) -> str:
     """Two charts side by side as one SVG file, for a README."""
-    charts = [svg.draw(chart, (place * svg.WIDTH, 0)) for place, chart in enumerate(overview_charts(run))]
+    shown = overview_charts(run, summary)
+    charts = [svg.draw(chart, (place * svg.WIDTH, 0)) for place, chart in enumerate(shown)]
     return svg.sheet(charts, columns=len(charts))
 
 
@@ -64,8 +74,8 @@ def _tiles(summary: dict[str, Any]) -> str:
     tiles = {
         "requests succeeded": f"{requests['succeeded']} of {requests['sent']}",
         "offered": f"{number(load['offered_rate_rps'])} req/s",
-        "TTFT p50": f"{number(latency['ttft_from_due']['p50'])} ms",
-        "TTFT p99": f"{number(latency['ttft_from_due']['p99'])} ms",
+        "TTFT p50, from due time": f"{number(latency['ttft_from_due']['p50'])} ms",
+        "TTFT p99, from due time": f"{number(latency['ttft_from_due']['p99'])} ms",
         "inter-token p50": f"{number(latency['inter_token']['p50'])} ms",
         "output": f"{number(summary['tokens']['output_per_s'])} tokens/s",
     }

@@ -23,8 +23,13 @@ def render_png(charts: Sequence[Chart]) -> bytes:
     grid = figure.subplots(rows, COLUMNS, squeeze=False).flatten()
     for axes, chart in zip(grid, charts, strict=False):
         for place, series in enumerate(chart.series):
-            style = {"marker": ".", "linestyle": "none"} if series.mark == "dots" else {}
-            axes.plot(series.x, series.y, color=COLOURS[place % len(COLOURS)], label=series.name, **style)
+            colour = COLOURS[place % len(COLOURS)]
+            if series.mark == "bars":
+                axes.vlines(series.x[::2], series.y[::2], series.y[1::2], colour, label=series.name)
+                continue
+            marker = "" if series.mark == "line" else "."
+            line = "none" if series.mark == "dots" else "-"
+            axes.plot(series.x, series.y, marker=marker, linestyle=line, color=colour, label=series.name)
         axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
         axes.set_xscale("log" if chart.log_x else "linear")
         axes.set_yscale("log" if chart.log_y else "linear")

@@ -12,7 +12,8 @@ import numpy as np
 from loadgen.report.chart import COLOURS, Chart, Series
 
 WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 44, 40  # margins around the plot
+LEFT, RIGHT, TOP, BOTTOM = 58, 22, 44, 40  # margins around the plot
+FEW_POINTS = 200  # so many are drawn large
 MAX_POINTS = 2000  # more dots than this only make the file larger
 
 STYLE = """
@@ -114,11 +115,18 @@ def _series(series: Series, x: Axis, y: Axis, colour: str) -> str:
     if len(shown) > MAX_POINTS:
         shown = shown[np.linspace(0, len(shown) - 1, MAX_POINTS).astype(int)]
     points = [(f"{horizontal[i]:.1f}", f"{vertical[i]:.1f}") for i in shown]
-    if series.mark == "dots":
-        circles = "".join(f'<circle cx="{cx}" cy="{cy}" r="1.8"/>' for cx, cy in points)
-        return f'<g fill="{colour}" fill-opacity=".6">{circles}</g>'
+    if series.mark == "bars":
+        ends = zip(points[::2], points[1::2], strict=False)
+        bars = "".join(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>' for (x1, y1), (x2, y2) in ends)
+        return f'<g stroke="{colour}" stroke-width="1.5">{bars}</g>'
     path = " ".join(f"{px},{py}" for px, py in points)
-    return f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>'
+    line = f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>'
+    if series.mark == "line":
+        return line
+    radius = 1.8 if len(points) > FEW_POINTS else 3
+    circles = "".join(f'<circle cx="{cx}" cy="{cy}" r="{radius}"/>' for cx, cy in points)
+    dots = f'<g fill="{colour}" fill-opacity=".6">{circles}</g>'
+    return dots if series.mark == "dots" else line + dots
 
 
 def _legend(series: Sequence[Series]) -> list[str]:

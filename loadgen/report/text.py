@@ -119,7 +119,8 @@ def _steady_lines(steady: dict[str, Any] | None) -> list[str]:
             else "the latency never settles"
         )
     rate = f", {number(steady['output_tokens_per_s'])} tokens/s"
-    return [line + rate, *(_latency_line(f"  {key}", row) for key, row in steady["latency_ms"].items())]
+    rows = steady["latency_ms"].items()
+    return [line + rate, *(_latency_line(f"  {LATENCIES[key]}", row) for key, row in rows)]
 
 
 def _goodput_lines(goodput: dict[str, Any] | None) -> list[str]:

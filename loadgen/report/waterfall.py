@@ -27,8 +27,8 @@ def render_waterfall(results: Sequence[RequestResult]) -> str:
     legend += ' <span class="wait">&emsp;</span> to the first token'
     legend += ' <span class="stream">&emsp;</span> streaming'
     return (
-        f"<h2>The slowest {len(slowest)}</h2><p>{legend}</p>"
-        '<table class="waterfall"><tr><td>request</td><td>due, s</td><td>in</td><td>out</td>'
+        f"<h2>The slowest {len(slowest)} requests, from due time to end</h2><p>{legend}</p>"
+        '<table class="waterfall"><tr><td>request</td><td>due, s</td><td>prompt</td><td>output</td>'
         f"<td>total, ms</td><td></td></tr>{rows}</table>"
     )
 

@@ -19,8 +19,8 @@ Summary = dict[str, Any]
 
 WRITERS: dict[str, Callable[[Run, Summary], bytes]] = {
     ".html": lambda run, summary: render_page(summary, run).encode(),
-    ".svg": lambda run, summary: render_overview(run).encode(),
-    ".png": lambda run, summary: render_png(run_charts(run)),
+    ".svg": lambda run, summary: render_overview(summary, run).encode(),
+    ".png": lambda run, summary: render_png(run_charts(run, summary)),
     ".md": lambda run, summary: render_markdown(summary).encode(),
     ".csv": lambda run, summary: render_csv(run.results, summary).encode(),
     ".json": lambda run, summary: orjson.dumps(summary, option=orjson.OPT_INDENT_2),

@@ -14,7 +14,11 @@ class Probe:
     rate: float
     attainment: float
     attainment_95: list[float]
-    good_tokens_per_s: float | None
+    good_tokens_per_s: float | None = None
+    good_requests_per_s: float | None = None
+    ttft_p50_ms: float | None = None  # from due time
+    ttft_p99_ms: float | None = None
+    tpot_p99_ms: float | None = None
 
     def to_row(self) -> dict[str, Any]:
         return asdict(self)

@@ -14,20 +14,27 @@ import orjson
 from loadgen.mock import MockServer, Script, Truth
 
 STOP = b"stop"
+REQUEST_ID = "x-request-id"
 
 
 @dataclass(frozen=True, slots=True)
 class MockProcess:
-    """A running mock. `truths` may be asked once; it stops the server."""
+    """A running mock. What it saw may be asked once, which stops the server."""
 
     base_url: str
     pipe: Connection
 
-    def truths(self) -> dict[str, Truth]:
-        """What the server saw, by request id."""
+    def seen(self) -> list[Truth]:
+        """All requests, in the order of their arrival."""
         self.pipe.send_bytes(STOP)
         rows = orjson.loads(self.pipe.recv_bytes())
-        return {row["id"]: Truth({}, {}, row["received_ns"], 0, row["token_times_ns"]) for row in rows}
+        return [
+            Truth({}, {REQUEST_ID: row["id"]}, row["received_ns"], 0, row["token_times_ns"]) for row in rows
+        ]
+
+    def truths(self) -> dict[str, Truth]:
+        """What the server saw, by request id."""
+        return {truth.headers[REQUEST_ID]: truth for truth in self.seen()}
 
 
 @contextlib.contextmanager
@@ -51,7 +58,7 @@ def _serve(script: Script, pipe: Connection) -> None:
         pipe.recv_bytes()
     rows = [
         {
-            "id": truth.headers.get("x-request-id", ""),
+            "id": truth.headers.get(REQUEST_ID, ""),
             "received_ns": truth.received_ns,
             "token_times_ns": truth.token_times_ns,
         }
