@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 
@@ -17,10 +18,15 @@ from model.decoder import Decoder
 
 _NUM_THREADS = 8
 _NUM_ROWS = 64
+# (rows, context) of decodes that take different kernels: attention splits long contexts of few rows.
+_DECODES = ((1, 4096), (8, 4096), (_NUM_ROWS, _NUM_ROWS))
 
 
 def run_side_by_side(functions: Sequence[Callable[[], object]], device: torch.device) -> None:
     """Call each function in a thread, on the same device and stream. Raises what one of them raises."""
+    from kernels.triton.launcher_loading import load_launchers_in_turns
+
+    load_launchers_in_turns()
 
     def run(function: Callable[[], object]) -> None:
         with torch.cuda.device(device), torch.inference_mode():
@@ -34,9 +40,9 @@ def compile_kernels(decoder: Decoder) -> None:
     """Those of eager steps and of sampling. Replaces the KV pool."""
     device = decoder.attention.shape.device
     decoder.attention.allocate(_NUM_ROWS + 1)
-    steps = [
-        lambda: _step(decoder, query_lens=[_NUM_ROWS]),
-        lambda: _step(decoder, query_lens=[1] * _NUM_ROWS),
+    steps: list[Callable[[], object]] = [
+        lambda: _prompt_step(decoder),
+        *(partial(_decode_step, decoder, num_rows, context) for num_rows, context in _DECODES),
         lambda: _sample(decoder, torch.float32, restricted=True),
         lambda: _sample(decoder, torch.float32, restricted=False),
         lambda: _sample(decoder, decoder.lm_head.weight.dtype, restricted=False),
@@ -45,15 +51,23 @@ def compile_kernels(decoder: Decoder) -> None:
     torch.cuda.synchronize(device)
 
 
-def _step(decoder: Decoder, query_lens: list[int]) -> None:
-    """A step of new sequences: one prompt, or `_NUM_ROWS` rows that count as decodes."""
+def _prompt_step(decoder: Decoder) -> None:
+    _step(decoder, [_NUM_ROWS], [_NUM_ROWS], num_decodes=0)
+
+
+def _decode_step(decoder: Decoder, num_rows: int, context: int) -> None:
+    _step(decoder, [1] * num_rows, [context] * num_rows, num_decodes=num_rows)
+
+
+def _step(decoder: Decoder, query_lens: list[int], context_lens: list[int], num_decodes: int) -> None:
+    """Every sequence has the same block, over and over."""
     shape = decoder.attention.shape
-    num_seqs, num_blocks = len(query_lens), -(-_NUM_ROWS // shape.block_size)
-    rows = torch.arange(_NUM_ROWS, device=shape.device)
+    num_seqs, num_blocks = len(query_lens), -(-max(context_lens) // shape.block_size)
+    rows = torch.arange(sum(query_lens), device=shape.device)
     batch = AttentionBatch(
-        num_decodes=num_seqs if num_seqs == _NUM_ROWS else 0,
+        num_decodes=num_decodes,
         query_lens=query_lens,
-        context_lens=query_lens,
+        context_lens=context_lens,
         block_tables=torch.zeros(num_seqs, num_blocks, dtype=torch.int32, device=shape.device),
         slots=rows,
     )
