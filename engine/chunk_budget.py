@@ -27,16 +27,15 @@ class ChunkBudget:
     def tokens(self, num_decodes: int, num_waiting: int, next_prompt: int) -> int:
         """Prompt tokens for a step with so many decodes, while so many sequences wait.
 
-        `next_prompt` is what the prompt that comes first has left. If that is too long, decodes and prompt
-        tokens together fill whole tiles, since rows that fill one up cost what the others do.
+        Decodes and prompt tokens together fill whole tiles, since rows that fill one up cost what the others
+        do; but `next_prompt`, which is what the prompt that comes first has left, is not left a few tokens.
         """
         target_s = self.target_s * (1 + max(0, num_waiting - _NO_BACKLOG) / 8)
         tokens = int(max(target_s - self._decode_s, 0.0) * self._tokens_per_s)
-        if tokens < next_prompt <= tokens * _STRETCH:
-            return next_prompt
         num_rows = num_decodes + tokens
         tile = _TILE if num_rows >= 2 * _TILE else _TILE // 2
-        return max(num_rows // tile * tile - num_decodes, _LEAST_TOKENS)
+        in_tiles = max(num_rows // tile * tile - num_decodes, _LEAST_TOKENS)
+        return max(in_tiles, next_prompt) if next_prompt <= tokens * _STRETCH else in_tiles
 
     def expected_s(self, num_decodes: int, num_prompt_tokens: int) -> float:
         """How long such a step will take."""

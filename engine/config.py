@@ -74,14 +74,14 @@ class EngineConfig:
     )
     itl_target_ms: float | None = flag(
         None,
-        "bound on a step that decodes while prompts come, in ms; 0 for none (28 on a GPU, 250 on a CPU)",
+        "bound on a step that decodes while prompts come, in ms; 0 for none (27 on a GPU, 250 on a CPU)",
         "scheduling",
     )
     max_queue: int = flag(2048, "requests that may wait; more are answered 429", "scheduling")
     pipeline_depth: int | None = flag(
         None, "steps in flight: 2 overlaps host and device work (default on a GPU), 1 does not", "scheduling"
     )
-    block_size: int | None = flag(None, "tokens in a KV block (128 on a GPU, 16 on a CPU)", "kv cache")
+    block_size: int | None = flag(None, "tokens in a KV block (127 on a GPU, 16 on a CPU)", "kv cache")
     num_kv_blocks: int | None = flag(None, "size of the KV pool in blocks, instead of measuring", "kv cache")
     kv_cache_bytes: int = flag(384 * 2**20, "KV pool on a CPU, in bytes", "kv cache")
     gpu_memory_utilization: float = flag(0.9, "share of the GPU's memory that Octavo may fill", "kv cache")
