@@ -66,7 +66,8 @@ def measure(
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
     tp = join(rendezvous, rank, device, store)
     is_gpu = device.type == "cuda"
-    bench = Bench(tp, device, CudaGraphCapture(device) if is_gpu else EagerCapture())
+    # A pool of its own for each: a pool ends with the last graph in it.
+    bench = Bench(tp, device, (lambda: CudaGraphCapture(device)) if is_gpu else EagerCapture)
     for row in bench.all_sizes("nccl" if is_gpu else "gloo", tp.all_reduce, max_rows):
         bench.tell(results, row)
     logits = torch.ones(LOGITS, device=device)
@@ -85,7 +86,7 @@ def measure(
 class Bench:
     tp: TensorParallel
     device: torch.device
-    capture: Capture
+    new_capture: Callable[[], Capture]
 
     def tell(self, results: Path | None, row: dict[str, object]) -> None:
         if self.tp.rank == 0:
@@ -123,7 +124,7 @@ class Bench:
             return call()
 
         with torch.inference_mode():
-            replay, result = self.capture(calls)
+            replay, result = self.new_capture()(calls)
             replay()
             self._meet()
             begin_s = time.perf_counter()
