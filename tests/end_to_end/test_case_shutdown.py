@@ -14,7 +14,7 @@ from tests.end_to_end.conftest import tiny_flags
 from tests.support.api import COMPLETIONS, joined_token_ids, post, stream_complete
 from tests.support.process import serving, wait_until
 
-NUM_TOKENS = 900
+NUM_TOKENS = 450
 
 
 def test_h3_sigterm_lets_streams_finish_and_refuses_new_requests(case_model: tuple[Path, Any]) -> None:

@@ -43,9 +43,9 @@ def llm() -> Iterator[LLM]:
 
 
 def test_greedy_text_of_fifty_prompts(llm: LLM) -> None:
-    together = llm.generate(PROMPTS, greedy(8), use_tqdm=False)
-    alone = [llm.generate([prompt], greedy(4), use_tqdm=False)[0] for prompt in PROMPTS]
-    assert [one["token_ids"] for one in alone] == [one["token_ids"][:4] for one in together]
+    together = llm.generate(PROMPTS, greedy(6), use_tqdm=False)
+    alone = [llm.generate([prompt], greedy(2), use_tqdm=False)[0] for prompt in PROMPTS]
+    assert [one["token_ids"] for one in alone] == [one["token_ids"][:2] for one in together]
     model = hf_model_from_embedded()
     for prompt, generation in zip(PROMPTS, together, strict=True):
         output = generation["token_ids"]

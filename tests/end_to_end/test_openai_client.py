@@ -86,7 +86,7 @@ def test_all_four_prompt_forms_agree(client: openai.OpenAI, server: ServerProces
 
 
 def test_n_completions_are_numbered_and_repeat_with_a_seed(client: openai.OpenAI) -> None:
-    options: dict[str, Any] = {"model": "", "n": 4, "temperature": 1.2, "seed": 11, "max_tokens": 12}
+    options: dict[str, Any] = {"model": "", "n": 4, "temperature": 1.2, "seed": 11, "max_tokens": 8}
     answer = client.completions.create(prompt="The best city is", **options)
     texts = [choice.text for choice in answer.choices]
     streamed = [""] * 4
@@ -99,7 +99,7 @@ def test_n_completions_are_numbered_and_repeat_with_a_seed(client: openai.OpenAI
 
 
 def test_n_chats_are_numbered_and_repeat_with_a_seed(client: openai.OpenAI) -> None:
-    options: dict[str, Any] = {"model": "", "n": 4, "temperature": 1.2, "seed": 11, "max_tokens": 12}
+    options: dict[str, Any] = {"model": "", "n": 4, "temperature": 1.2, "seed": 11, "max_tokens": 8}
     answer = client.chat.completions.create(messages=JAPAN, **options)
     texts = [choice.message.content for choice in answer.choices]
     streamed = [""] * 4
@@ -116,12 +116,12 @@ def test_n_chats_are_numbered_and_repeat_with_a_seed(client: openai.OpenAI) -> N
 
 def test_a_stop_string_over_chunk_borders(client: openai.OpenAI) -> None:
     prompt = "1, 2, 3, 4, 5, 6,"
-    full = complete(client, prompt, max_tokens=24).choices[0].text
+    full = complete(client, prompt, max_tokens=16).choices[0].text
     stop = full[6:11]  # begins and ends inside tokens as well
-    whole = complete(client, prompt, max_tokens=24, stop=[stop])
+    whole = complete(client, prompt, max_tokens=16, stop=[stop])
     assert whole.choices[0].text == full[: full.index(stop)]
     assert whole.choices[0].finish_reason == "stop"
-    assert streamed_completion(client, prompt, max_tokens=24, stop=[stop])[0][0] == whole.choices[0].text
+    assert streamed_completion(client, prompt, max_tokens=16, stop=[stop])[0][0] == whole.choices[0].text
 
 
 def test_an_emoji_cut_by_max_tokens_ends_as_decode_gives_it(
@@ -138,7 +138,7 @@ def test_an_emoji_cut_by_max_tokens_ends_as_decode_gives_it(
 
 def test_a_stream_equals_the_whole_for_many_prompts(client: openai.OpenAI) -> None:
     prompts = ["Žluťoučký kůň", "print('", "日本の", "A B C\n", "😀😃", "Q: Why?\nA:"]
-    options: dict[str, Any] = {"max_tokens": 20, "stop": ["\n\n", "."]}
+    options: dict[str, Any] = {"max_tokens": 12, "stop": ["\n\n", "."]}
     whole = complete(client, prompts, **options)
     streamed, _ = streamed_completion(client, prompts, **options)
     assert [streamed.get(i, "") for i in range(len(prompts))] == [choice.text for choice in whole.choices]
@@ -146,9 +146,9 @@ def test_a_stream_equals_the_whole_for_many_prompts(client: openai.OpenAI) -> No
 
 def test_64_clients_at_once_get_what_one_gets(client: openai.OpenAI, server: ServerProcess) -> None:
     prompts = [f"Number {i % 8}:" for i in range(64)]
-    alone = {prompt: complete(client, prompt, max_tokens=6).choices[0].text for prompt in prompts[:8]}
+    alone = {prompt: complete(client, prompt, max_tokens=4).choices[0].text for prompt in prompts[:8]}
     with ThreadPoolExecutor(64) as pool:
-        streams = [pool.submit(streamed_completion, client, prompt, max_tokens=6) for prompt in prompts]
+        streams = [pool.submit(streamed_completion, client, prompt, max_tokens=4) for prompt in prompts]
         texts = [stream.result()[0][0] for stream in streams]
     assert texts == [alone[prompt] for prompt in prompts]
     server.wait_until_idle(2)

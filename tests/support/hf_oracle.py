@@ -51,6 +51,7 @@ def hf_model_from_embedded() -> Any:
 def greedy_picks(model: Any, prompt: list[int], output: list[int]) -> list[int]:
     """The most likely token after each prefix: equal to `output` exactly if greedy text is."""
     with torch.inference_mode():
-        logits = model(torch.tensor([prompt + output]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+        ids, wanted = torch.tensor([prompt + output]), len(output) + 1
+        logits = model(ids, use_cache=False, logits_to_keep=wanted).logits[0, :-1]
     picks: list[int] = logits.argmax(-1).tolist()
     return picks
