@@ -170,14 +170,20 @@ def _find_gpu() -> _Gpu | None:
 
 def compile_kernel(kernel: FlashKernel) -> None:
     """By a call that launches nothing, as its tensors are fake."""
-    import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        call_kernel(kernel)
+
+
+def call_kernel(kernel: FlashKernel) -> None:
+    """With chunks of one row each, in a cache of one block."""
+    import torch
 
     from kernels.attention.flash_versions import Flash4, PagedQueries
     from kernels.attention.interface import AttentionShape
 
-    flash = Flash4()
-    device, dtype = torch.device("cuda", 0), getattr(torch, kernel.dtype)
+    device, dtype, num_seqs = torch.device("cuda", 0), getattr(torch, kernel.dtype), kernel.num_seqs
     shape = AttentionShape(
         num_layers=1,
         num_heads=kernel.num_heads,
@@ -189,20 +195,16 @@ def compile_kernel(kernel: FlashKernel) -> None:
         device=device,
         sliding_window=kernel.sliding_window,
     )
-    num_seqs = kernel.num_seqs
-    with FakeTensorMode():
-        queries = PagedQueries(
-            block_tables=torch.empty(num_seqs, 2, dtype=torch.int32, device=device),
-            context_lens=torch.empty(num_seqs, dtype=torch.int32, device=device),
-            query_starts=torch.empty(num_seqs + 1, dtype=torch.int32, device=device),
-            max_query_len=1,
-            max_context=2 * kernel.block_size,
-        )
-        q = torch.empty(num_seqs, kernel.num_heads, kernel.head_dim, dtype=dtype, device=device)
-        keys = torch.empty(
-            2, kernel.block_size, kernel.num_kv_heads, kernel.head_dim, dtype=dtype, device=device
-        )
-        flash.prepare(queries, shape)(q, keys, torch.empty_like(keys), torch.empty_like(q))
+    queries = PagedQueries(
+        block_tables=torch.zeros(num_seqs, 1, dtype=torch.int32, device=device),
+        context_lens=torch.ones(num_seqs, dtype=torch.int32, device=device),
+        query_starts=torch.arange(num_seqs + 1, dtype=torch.int32, device=device),
+        max_query_len=1,
+        max_context=kernel.block_size,
+    )
+    q = torch.zeros(num_seqs, kernel.num_heads, kernel.head_dim, dtype=dtype, device=device)
+    keys = torch.zeros(1, kernel.block_size, kernel.num_kv_heads, kernel.head_dim, dtype=dtype, device=device)
+    Flash4().prepare(queries, shape)(q, keys, torch.zeros_like(keys), torch.empty_like(q))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.config import EngineConfig
 from engine.runner import flash_ahead
@@ -67,4 +68,32 @@ def test_engines_that_will_not_call_it(
 
 def test_it_needs_no_torch() -> None:
     code = "import sys, engine.runner.flash_ahead; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+REAL_CALL = """
+import torch
+from kernels.attention import flash_compile
+kernels = [flash_compile.FlashKernel(n, 16, 8, 128, 128, window, "bfloat16") for n, window in CASES]
+assert flash_compile.start_compiling(kernels) == len(kernels)
+flash_compile.wait_until_compiled()
+compiled = sorted(flash_compile.cache_folder().rglob("*.o"))
+assert len(compiled) >= len(kernels)
+for kernel in kernels:
+    flash_compile.call_kernel(kernel)
+torch.cuda.synchronize()
+assert sorted(flash_compile.cache_folder().rglob("*.o")) == compiled
+"""
+
+
+@pytest.mark.gpu
+def test_real_calls_find_what_was_compiled_for_fake_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, since flash-attn 4 looks where its cache is when it is imported."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("no Hopper GPU")
+    pytest.importorskip("flash_attn.cute")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code = REAL_CALL.replace("CASES", "[(1, None), (512, None), (1, 64)]")
     subprocess.run([sys.executable, "-c", code], check=True)
