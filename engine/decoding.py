@@ -21,6 +21,7 @@ class Decoding:
 
     def __init__(self, max_num_seqs: int, block_size: int) -> None:
         self.sequences: list[Sequence] = []
+        self._sequence_ids: list[int] = []
         self._columns = np.empty((4, max_num_seqs), dtype=np.int64)
         self._block_size = block_size
         self._clock = DecodeClock()
@@ -32,6 +33,7 @@ class Decoding:
         self._columns[:, index + 1 : end + 1] = self._columns[:, index:end]
         self._columns[:, index] = decode_columns(sequence, self._clock.num_planned, self._block_size)
         self.sequences.insert(index, sequence)
+        self._sequence_ids.insert(index, sequence.sequence_id)
         sequence.begin_decoding(self._clock)
         self._batch = None
 
@@ -39,7 +41,7 @@ class Decoding:
         """It takes no further steps; those under way are settled one by one, in `commit`."""
         index, end = bisect_left(self.sequences, sequence.order, key=_order), len(self.sequences)
         self._columns[:, index : end - 1] = self._columns[:, index + 1 : end]
-        del self.sequences[index]
+        del self.sequences[index], self._sequence_ids[index]
         sequence.end_decoding()
         self._batch = None
 
@@ -72,9 +74,10 @@ class Decoding:
         columns = [decode_columns(sequence, num_planned, block_size) for sequence in self.sequences]
         assert self._current().columns.T.tolist() == [list(column) for column in columns]
         assert self._current().sequences == self.sequences
+        assert self._sequence_ids == [sequence.sequence_id for sequence in self.sequences]
 
     def _current(self) -> DecodeBatch:
         if self._batch is None:
             columns = self._columns[:, : len(self.sequences)].copy()
-            self._batch = DecodeBatch(self.sequences.copy(), columns)
+            self._batch = DecodeBatch(self.sequences.copy(), self._sequence_ids.copy(), columns)
         return self._batch

@@ -34,12 +34,13 @@ class DecodeBatch:
     Decode steps are numbered. In step number n, member i feeds its token at position `origins[i] + n`.
     """
 
-    def __init__(self, sequences: list[Sequence], columns: np.ndarray) -> None:
-        """Neither may be changed afterwards. `columns` [4, N] int64, for each member: row, origin, the number
-        modulo the block size of the steps in which it begins a block, and that of the step it must not take,
-        since it has its last token then (`decode_columns`).
+    def __init__(self, sequences: list[Sequence], sequence_ids: list[int], columns: np.ndarray) -> None:
+        """None of them may be changed afterwards. `columns` [4, N] int64, for each member (`decode_columns`):
+        row, origin, the number modulo the block size of the steps in which it begins a block, and the number
+        of the step that it must not take, since it has its last token then.
         """
         self.sequences = sequences
+        self.sequence_ids = sequence_ids
         self.columns = columns
         self.rows: np.ndarray = columns[0]
         self.origins: np.ndarray = columns[1]
@@ -47,10 +48,6 @@ class DecodeBatch:
 
     def __len__(self) -> int:
         return len(self.sequences)
-
-    @cached_property
-    def sequence_ids(self) -> list[int]:
-        return [sequence.sequence_id for sequence in self.sequences]
 
     @cached_property
     def last_origin(self) -> int:
@@ -147,7 +144,7 @@ class SampledSequences:
         yield from self._chunks
 
 
-NO_DECODES = Decodes(DecodeBatch([], np.empty((4, 0), np.int64)), 0)
+NO_DECODES = Decodes(DecodeBatch([], [], np.empty((4, 0), np.int64)), 0)
 
 
 @dataclass(slots=True)

@@ -333,8 +333,10 @@ class Scheduler:
         """Ended: what later steps sample for it is dropped."""
         self._remove(sequence)
         sequence.finish()
-        self._stop_ids.subtract(sequence.stop_ids)
-        self._stop_ids = +self._stop_ids  # without those that nobody waits for any more
+        for token_id in sequence.stop_ids:
+            self._stop_ids[token_id] -= 1
+            if not self._stop_ids[token_id]:
+                del self._stop_ids[token_id]
         del self._sequences[sequence.sequence_id]
         siblings = self._siblings[sequence.request.request_id]
         siblings.remove(sequence)

@@ -111,7 +111,9 @@ class StepDecoder:
             self._sequences[row].block_table.append(block)
         if message.decode_columns is not None:
             columns = np.frombuffer(message.decode_columns, np.int64).reshape(4, -1).copy()
-            self._decode_batch = DecodeBatch([self._sequences[row] for row in columns[0].tolist()], columns)
+            sequences = [self._sequences[row] for row in columns[0].tolist()]
+            ids = [sequence.sequence_id for sequence in sequences]
+            self._decode_batch = DecodeBatch(sequences, ids, columns)
         chunks = [ScheduledSequence(self._sequences[chunk[0]], *chunk) for chunk in message.chunks]
         return StepPlan(message.step, Decodes(self._decode_batch, message.decode_step), chunks)
 

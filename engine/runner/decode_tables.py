@@ -34,20 +34,20 @@ class DecodeTables:
         self._rows = rows
         self._members: np.ndarray | None = None  # the rows of the batch
         self._size = 0  # to which it is padded
-        self._new: list[tuple[int, int, int]] = []  # (row, index in its table, block)
+        self._new: list[tuple[int, int]] = []  # (where in `block_tables`, block)
 
     def update(self, entries: Sequence[ScheduledSequence]) -> None:
         """Take note of the new blocks of these sequences, and set up their rows."""
         for entry in entries:
-            table = entry.sequence.block_table
-            self._new += [(entry.row, index, table[index]) for index in self._rows.update(entry)]
+            table, first = entry.sequence.block_table, entry.row * self.block_tables.shape[1]
+            self._new += [(first + index, table[index]) for index in self._rows.update(entry)]
 
     def send_blocks(self) -> None:
         """Send the blocks noted since the last call, in one copy."""
         if not self._new:
             return
-        row, index, block = upload(np.array(self._new, dtype=np.int32).T, self._rows.device)
-        self.block_tables[row.long(), index.long()] = block
+        places, blocks = upload(np.array(self._new, dtype=np.int64).T, self._rows.device)
+        self.block_tables.put_(places, blocks.int())
         self._new.clear()
 
     def send_batch(self, members: np.ndarray, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -166,7 +167,7 @@ class GraphModelRunner(ModelRunner):
 
     def _size(self, plan: StepPlan) -> int:
         """Of the decode graph for the step's decodes; there may be none."""
-        return next(size for size in self._sizes if size >= len(plan.decodes))
+        return self._sizes[bisect_left(self._sizes, len(plan.decodes))]
 
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
         sampled, num_rows, size = plan.sampled, len(plan.decodes), self._size(plan)
