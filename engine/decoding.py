@@ -7,8 +7,9 @@ from operator import attrgetter
 
 import numpy as np
 
+from engine.decode_clock import DecodeClock
 from engine.plan import NO_DECODES, DecodeBatch, Decodes, decode_columns
-from engine.sequence import DecodeClock, Sequence
+from engine.sequence import Sequence, SequenceStatus
 
 _order = attrgetter("order")
 
@@ -24,7 +25,7 @@ class Decoding:
         self._sequence_ids: list[int] = []
         self._columns = np.empty((4, max_num_seqs), dtype=np.int64)
         self._block_size = block_size
-        self._clock = DecodeClock()
+        self._clock = DecodeClock(max_num_seqs, num_kept_steps=block_size)
         self._batch: DecodeBatch | None = NO_DECODES.batch  # None when members have come or gone
 
     def join(self, sequence: Sequence) -> None:
@@ -58,15 +59,23 @@ class Decoding:
         self._clock.num_planned += 1
         return Decodes(self._current(), step)
 
-    def commit(self, decodes: Decodes) -> list[Sequence]:
-        """A step is done: settle the counters. Those of its sequences that have left since."""
-        self._clock.num_committed += 1
-        if decodes.batch is self._batch:
+    def commit(self, decodes: Decodes, token_ids: np.ndarray) -> list[Sequence]:
+        """Give the sequences of a step their tokens; returns those that have ended since and get none.
+
+        Whoever does not decode any more is given its token at once. All others have to be asked for theirs
+        before the clock forgets it, at the end of each block.
+        """
+        batch = decodes.batch
+        self._clock.commit(batch.rows, token_ids)
+        if batch is self._batch:
             return []
-        left = [sequence for sequence in decodes.batch.sequences if sequence.clock is None]
-        for sequence in left:
-            sequence.settle(1, samples=True)
-        return left
+        left = [index for index, sequence in enumerate(batch.sequences) if sequence.clock is None]
+        for index in left:
+            sequence = batch.sequences[index]
+            if sequence.status is not SequenceStatus.FINISHED:
+                sequence.settle(1, samples=True)
+                sequence.token_ids.append(int(token_ids[index]))
+        return [batch.sequences[i] for i in left if batch.sequences[i].status is SequenceStatus.FINISHED]
 
     def check(self) -> None:
         """Raise `AssertionError` unless the columns are those of the members."""

@@ -57,6 +57,7 @@ def check_counters(sequence: Sequence, block_size: int) -> None:
     """What is in flight is cached, what is cached has tokens and blocks, what is published is computed."""
     cached, in_flight = sequence.num_cached_tokens, sequence.num_scheduled_tokens
     assert sequence.num_tokens <= sequence.max_length, "longer than it may become"
+    assert sequence.num_tokens == len(sequence.token_ids) + sequence.num_pending_tokens
     assert sequence.num_pending_tokens <= in_flight, "tokens are awaited from no step"
     assert in_flight >= 0 and len(set(sequence.block_table)) == len(sequence.block_table)
     assert sequence.num_published_blocks <= len(sequence.block_hashes)

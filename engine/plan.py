@@ -206,6 +206,8 @@ class CommittedStep:
         self.finish_reasons.append(None)
 
     def remove(self, sequence: Sequence) -> None:
+        """Of those that have been decoded."""
+        self.num_decodes -= 1
         index = self.sequences.index(sequence)
         for column in (self.sequences, self.sequence_ids, self.token_ids, self.finish_reasons):
             del column[index]

@@ -18,6 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from engine.block_manager import BlockManager
 from engine.chunk_budget import ChunkBudget
 from engine.config import ConfigError, SchedulerConfig
@@ -253,25 +256,25 @@ class Scheduler:
                 self._decoding.join(sequence)
         return num_tokens
 
-    def commit(self, plan: StepPlan, tokens: list[int]) -> CommittedStep:
+    def commit(self, plan: StepPlan, tokens: ArrayLike) -> CommittedStep:
         """Settle a step: `tokens` are in the order of `plan.sampled`. Steps are committed in order."""
+        tokens = np.asarray(tokens, dtype=np.int64)
         num_decodes = len(plan.decodes)
         committed = CommittedStep()
         if num_decodes:
             committed = self._commit_decodes(plan.decodes, tokens[:num_decodes])
-        self._commit_chunks(plan.chunks, iter(tokens[num_decodes:]), committed)
+        if plan.chunks:
+            self._commit_chunks(plan.chunks, iter(tokens[num_decodes:].tolist()), committed)
         return committed
 
-    def _commit_decodes(self, decodes: Decodes, tokens: list[int]) -> CommittedStep:
+    def _commit_decodes(self, decodes: Decodes, tokens: np.ndarray) -> CommittedStep:
         """All get their tokens; only those are looked at that fill a block or may end."""
         batch, num = decodes.batch, len(tokens)
-        committed = CommittedStep(batch.sequences.copy(), batch.sequence_ids.copy(), tokens, [None] * num)
-        for sequence in self._decoding.commit(decodes):
-            if sequence.status is SequenceStatus.FINISHED:
-                committed.remove(sequence)
-        committed.num_decodes = len(committed)
-        for sequence, token_id in zip(committed.sequences, tokens, strict=True):
-            sequence.token_ids.append(token_id)
+        committed = CommittedStep(
+            batch.sequences.copy(), batch.sequence_ids.copy(), tokens.tolist(), [None] * num, num
+        )
+        for sequence in self._decoding.commit(decodes, tokens):
+            committed.remove(sequence)
         due = [batch.sequences[i] for i in batch.due(decodes.step + 1, self.config.block_size)]
         for sequence in due + self._that_may_stop(committed):
             if sequence.status is SequenceStatus.FINISHED:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from engine.constraint import Matcher
+from engine.decode_clock import DecodeClock
 from engine.request import Request
 
 
@@ -13,14 +13,6 @@ class SequenceStatus(Enum):
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
-
-
-@dataclass(slots=True)
-class DecodeClock:
-    """How many steps with decodes there were. In each of them every decoding sequence gets one token."""
-
-    num_planned: int = 0
-    num_committed: int = 0
 
 
 class Sequence:
@@ -33,7 +25,8 @@ class Sequence:
     Prompt [A, B, C] after the prefill that sampled D: 4 tokens, 3 cached; the next step feeds D.
 
     While it decodes, the counters move with a clock that all decoding sequences share, so that a step need
-    not touch each of them: a counter is what it was when decoding began, and the steps since.
+    not touch each of them: a counter is what it was when decoding began, and the steps since. The clock also
+    keeps the newest tokens until they are read.
     """
 
     __slots__ = (
@@ -41,6 +34,8 @@ class Sequence:
         "_num_pending_tokens",
         "_num_scheduled_tokens",
         "_num_steps_before",
+        "_num_steps_read",
+        "_token_ids",
         "block_hashes",
         "block_table",
         "cache_salt",
@@ -62,7 +57,6 @@ class Sequence:
         "sequence_id",
         "status",
         "stop_ids",
-        "token_ids",
         "token_times_ns",
     )
 
@@ -78,16 +72,17 @@ class Sequence:
             None  # the sibling whose prefill this one waits for, to share its blocks
         )
 
-        self.token_ids: list[int] = request.prompt_token_ids.tolist()  # those that the host knows
+        self._token_ids: list[int] = request.prompt_token_ids.tolist()
         self.token_times_ns = request.record.token_times_ns[
             index
         ]  # when it got to know them, past the prompt
-        self.num_prompt_tokens = len(self.token_ids)
+        self.num_prompt_tokens = len(self._token_ids)
         self._num_cached_tokens = 0
         self._num_scheduled_tokens = 0
         self._num_pending_tokens = 0
         self.clock: DecodeClock | None = None  # while it decodes
         self._num_steps_before = 0  # on the clock, when decoding began
+        self._num_steps_read = 0  # likewise, whose tokens stand in `_token_ids`
         self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
         self.max_tokens = max_tokens
         self.max_length = self.num_prompt_tokens + max_tokens
@@ -105,8 +100,18 @@ class Sequence:
         self.num_published_blocks = 0  # leading blocks that the prefix cache has been told of
 
     @property
+    def token_ids(self) -> list[int]:
+        """Those that the host knows; the next one may be appended."""
+        if self.clock is not None and self._num_steps_read < self.clock.num_committed:
+            self._token_ids += self.clock.tokens_since(self._num_steps_read, self.row)
+            self._num_steps_read = self.clock.num_committed
+        return self._token_ids
+
+    @property
     def num_tokens(self) -> int:
-        return len(self.token_ids) + self.num_pending_tokens
+        if self.clock is not None:
+            return self.num_cached_tokens + 1
+        return len(self._token_ids) + self._num_pending_tokens
 
     @property
     def num_cached_tokens(self) -> int:
@@ -159,9 +164,10 @@ class Sequence:
     def begin_decoding(self, clock: DecodeClock) -> None:
         """From now on every step that the clock counts plans or commits a decode."""
         self.clock = clock
-        self._num_steps_before = clock.num_planned
+        self._num_steps_before = self._num_steps_read = clock.num_planned
 
     def end_decoding(self) -> None:
+        self._token_ids = self.token_ids  # read while there is a clock
         num_in_flight = self._num_decodes_in_flight
         self._num_cached_tokens += self._num_decodes_planned
         self._num_scheduled_tokens += num_in_flight

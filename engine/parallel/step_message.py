@@ -126,7 +126,7 @@ def _copy_of(admission: _Admission) -> Sequence:
     sequence.index = admission.choice
     sequence.num_admissions = admission.num_admissions
     sequence.matcher = ElsewhereMatcher() if admission.is_constrained else None
-    sequence.token_ids += admission.generated
+    sequence.token_ids.extend(admission.generated)
     sequence.num_prefill_tokens = len(sequence.token_ids)
     sequence.block_table = admission.block_table
     return sequence

@@ -22,12 +22,14 @@ from engine.runner.upload import upload
 from kernels.attention.interface import AttentionBackend
 from model.decoder import Decoder
 
+_NO_TOKENS = np.empty(0, dtype=np.int64)
+
 
 @dataclass(slots=True)
 class StepResult:
     """What a step computed, on the host."""
 
-    token_ids: list[int]  # in the order of plan.sampled
+    token_ids: np.ndarray  # [R] integers, in the order of plan.sampled
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by sequence id
     # By sequence id: the position of the first entry, and one entry for each prompt token scored by the step.
     prompt_logprobs: dict[int, tuple[int, list[TokenLogprobs]]] = field(default_factory=dict)
@@ -249,9 +251,10 @@ class StepLaunch:
         return self._clock.has_stopped
 
     def collect(self) -> StepResult:
-        result = StepResult(token_ids=[], device_ns=self._clock.wait())
+        device_ns = self._clock.wait()
+        token_ids = [sampled.token_ids.numpy() for _, sampled in self._sampled]
+        result = StepResult(np.concatenate(token_ids) if token_ids else _NO_TOKENS, device_ns=device_ns)
         for scheduled, sampled in self._sampled:
-            result.token_ids += sampled.token_ids.tolist()
             result.stuck += sampled.stuck
             if sampled.logprobs is not None:
                 sequences = [scheduled[i].sequence for i in sampled.logprobs_of]

@@ -1,0 +1,27 @@
+"""Counts the steps with decodes, in each of which every decoding sequence gets one token."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class DecodeClock:
+    """Holds the tokens of the last steps for the sequences, which read theirs when somebody asks for them."""
+
+    def __init__(self, num_rows: int, num_kept_steps: int) -> None:
+        self.num_planned = 0
+        self.num_committed = 0
+        self._tokens = np.zeros((num_kept_steps, num_rows), dtype=np.int32)  # by step, in turn, and row
+
+    def commit(self, rows: np.ndarray, token_ids: np.ndarray) -> None:
+        """`token_ids` [N] are what the sequences in `rows` [N] got from the next step."""
+        self._tokens[self.num_committed % len(self._tokens), rows] = token_ids
+        self.num_committed += 1
+
+    def tokens_since(self, step: int, row: int) -> list[int]:
+        """What the sequence in that row got from the committed steps from number `step` on."""
+        num_steps = self.num_committed - step
+        assert num_steps <= len(self._tokens), "the first of these tokens are overwritten"
+        steps = np.arange(step, self.num_committed) % len(self._tokens)
+        token_ids: list[int] = self._tokens[steps, row].tolist()
+        return token_ids
