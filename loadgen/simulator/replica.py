@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 
+import numpy as np
+
 from engine.pacer import Pacer
 from engine.plan import CommittedStep, StepPlan
 from engine.request import Request
@@ -69,7 +71,7 @@ class Replica:
         self._in_flight: deque[_InFlight] = deque()
         self._device_free_ns = 0
         self._ended_ns = 0  # of the last step that was collected, if it had to be waited for
-        self._tokens = [TOKEN] * limits.max_num_seqs
+        self._tokens = np.full(limits.max_num_seqs, TOKEN)
 
     def submit(self, at_ns: int, request: Request, output_hashes: list[bytes]) -> None:
         """Put a request in the inbox, some time from now on, with hashes of the blocks that it will fill."""
