@@ -60,5 +60,5 @@ def refuse_unsupported(body: RequestBody, *, refuse_unknown: bool) -> None:
     if unknown and refuse_unknown:
         name = min(unknown)[:100]
         raise invalid(name, f"there is no field {name!r} (--strict-params)", "unknown_parameter")
-    if unknown:
+    if unknown and logger.isEnabledFor(logging.DEBUG):
         logger.debug("ignored unknown fields: %s", ", ".join(sorted(unknown))[:200])

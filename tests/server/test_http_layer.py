@@ -100,6 +100,21 @@ def test_body_limit(serve: Any) -> None:
         assert served.http.post(COMPLETIONS, content=exact, headers=JSON_TYPE).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt":[%s5]}' % (b"5," * 4_000_001),
+        b'{"prompt":"x",%s"end":1}' % b"".join(b'"k%d" : 1,' % i for i in range(300_001)),
+        b'{"prompt":"x","extra":[%s[]]}' % (b"[]," * 300_001),
+    ],
+    ids=["values", "members", "arrays"],
+)
+def test_a_body_of_too_many_values_is_refused_unparsed(served: Any, body: bytes) -> None:
+    """Parsing any of these would hold up everybody for a second or more."""
+    answer = served.http.post(COMPLETIONS, content=body, headers=JSON_TYPE)
+    assert answer.status_code == 413 and "more than" in answer.json()["error"]["message"]
+
+
 def test_preflight_needs_no_key_and_401_can_be_read(serve: Any) -> None:
     origin = "https://app.example"
     preflight = {
