@@ -32,6 +32,7 @@ REPLAYS = {
 }
 REPLAY_SHARE = 0.6  # of the capacity that the simulator foretells for the trace
 _DRAIN_S = 6.0  # how much longer than its window a replay takes at least
+_EVERY_TOKEN = '{"return_token_ids": true}'  # or random tokens without a text would be seen late
 _LOG_DELAY_S = 0.3  # the server writes its logs a little late
 
 
@@ -151,6 +152,7 @@ class _Live:
         begin_s = time.monotonic()
         code = _octavo(
             "replay", trace, "--base-url", self._base_url, *flags, *self._arguments.trace_flags.split(),
+            "--extra-body", _EVERY_TOKEN,
             "--output", str(self._record.work / name), timeout_s=self._deadline_s - begin_s,
         )  # fmt: skip
         took_s = time.monotonic() - begin_s

@@ -169,7 +169,7 @@ class Sweep:
         low, high = self._token_range.low, self._token_range.high
         prompt = self._rng.integers(low, high, ask.prompt_tokens).tolist()
         options = {"model": self._model, "prompt": prompt, "max_tokens": ask.output_tokens, "stream": True}
-        body = orjson.dumps(options | {"ignore_eos": True, "temperature": 0})
+        body = orjson.dumps(options | {"ignore_eos": True, "temperature": 0, "return_token_ids": True})
         exchange = await self._pool.fetch(
             self._server.request("POST", "/v1/completions", [body]), max(self._time_left(), 0.01)
         )
