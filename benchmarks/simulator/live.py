@@ -9,21 +9,17 @@ import argparse
 import subprocess
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from sys import executable
 
+from benchmarks.server_process import octavo
 from benchmarks.simulator.archive import Archive, GrowingLog
 from benchmarks.simulator.capacity import completion_rate, saturation_rate
 from benchmarks.simulator.window import Window, squeezed
 from loadgen.record import read_run
 from loadgen.simulator.profile import read_profile
 
-START_TIMEOUT_S = 300.0
 END_S = 8.0  # of the budget, to end the server and to archive the rest
 LOGS = ("steps.jsonl", "events.jsonl")
 REPLAYS = {
@@ -44,8 +40,11 @@ def run_live(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="simulator-") as name:
         record = _Record(out, Path(name))
         try:
-            with _server(arguments, record) as base_url:
-                _Live(arguments, base_url, record, deadline_s).run()
+            flags = [*_log_flags(record.work), *arguments.serve_flags.split()]
+            flags += ["--model", arguments.model] if arguments.model else []
+            log = record.work / "server.log"
+            with octavo(*flags, port=arguments.port, log=log) as server:
+                _Live(arguments, server.base_url, record, deadline_s).run()
         finally:  # whatever went wrong, the logs tell what there was
             record.keep("server.log")
             record.close()
@@ -173,35 +172,3 @@ def _octavo(*command: str, timeout_s: float) -> int | None:
         ).returncode
     except subprocess.TimeoutExpired:
         return None
-
-
-@contextmanager
-def _server(arguments: argparse.Namespace, record: _Record) -> Iterator[str]:
-    command = [executable, "-m", "server.cli.main", "serve", "--port", str(arguments.port)]
-    command += ["--model", arguments.model] if arguments.model else []
-    base_url = f"http://127.0.0.1:{arguments.port}"
-    log_file = record.work / "server.log"
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(
-            [*command, *_log_flags(record.work), *arguments.serve_flags.split()],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while not _healthy(base_url):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"the server did not start:\n{log_file.read_text()[-3000:]}")
-                time.sleep(0.2)
-            yield base_url
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def _healthy(base_url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{base_url}/health", timeout=2) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

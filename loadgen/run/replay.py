@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import heapq
 import signal
 import time
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 from loadgen.client import ConnectionPool, Exchange
 from loadgen.client.measure import measure
+from loadgen.garbage import no_collections
 from loadgen.record.result import RequestResult
 from loadgen.run.patience import Watch
 from loadgen.run.retry import retry_delay_ns
@@ -101,7 +101,7 @@ class Replay:
         self._start_ns = start_ns
         self._stop_ns = None if self._stop_after_ns is None else start_ns + self._stop_after_ns
         self._timer = make_timer(self._loop, self._release_due)
-        with _no_collections(), _on_sigint(self._loop, self.interrupt):
+        with no_collections(), _on_sigint(self._loop, self.interrupt):
             for place, request in enumerate(self._requests):
                 if not request.scheduled.follows:
                     self._plan(start_ns + request.scheduled.intended_ns, place)
@@ -208,19 +208,6 @@ def _followers(requests: Sequence[PreparedRequest]) -> dict[int, list[int]]:
         if request.scheduled.follows and request.scheduled.previous is not None:
             followers.setdefault(places[request.scheduled.previous.index], []).append(place)
     return followers
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """Without the garbage collector's pauses: what exists is frozen, and the run makes few cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -57,6 +57,10 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--output", metavar="DIR", help="keep the run's record there, as a live run's")
     shared.add_objective_argument(group)
     group.add_argument(
+        "--tally", action="store_true",
+        help="only count who meets --slo, and keep no record: for loads of a million requests",
+    )  # fmt: skip
+    group.add_argument(
         "--plan", type=_rates, metavar="RATE,...",
         help="for each rate, in requests per second: the fewest replicas that meet --slo often enough",
     )  # fmt: skip

@@ -25,7 +25,7 @@ from loadgen.run.launch import Load
 from loadgen.run.loads import trace_load
 from loadgen.schedule import Schedule
 from loadgen.simulator.arguments import add_arguments, setting_of
-from loadgen.simulator.capacity import Plan, plans_by_rate
+from loadgen.simulator.capacity import Plan, evaluate, plans_by_rate
 from loadgen.simulator.parity import check_parity
 from loadgen.simulator.profile import Profile, ProfileError, read_profile
 from loadgen.simulator.results import write_run
@@ -47,17 +47,37 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("a TRACE and a --profile are needed, or --parity")
         profile = read_profile(arguments.profile)
         if Path(arguments.trace).is_dir():
-            return _simulate(arguments, profile, traffic_of_run(Path(arguments.trace)))
+            return _run_once(arguments, profile, traffic_of_run(Path(arguments.trace)))
         trace = read_trace(
             arguments.trace, start_s=arguments.start, duration_s=arguments.duration, seed=arguments.seed
         )
         load = trace_load(trace, schedule_options(arguments))
         if arguments.plan:
             return _plan(arguments, profile, load)
-        return _simulate(arguments, profile, traffic_of_trace(load, profile.limits.max_model_len))
+        return _run_once(arguments, profile, traffic_of_trace(load, profile.limits.max_model_len))
     except (TraceError, RunError, ProfileError, RecordFileError, ConfigError, ValueError) as error:
         print(f"octavo simulate: {error}", file=sys.stderr)
         return exit_codes.USAGE
+
+
+def _run_once(arguments: argparse.Namespace, profile: Profile, traffic: Traffic) -> int:
+    return (_tally if arguments.tally else _simulate)(arguments, profile, traffic)
+
+
+def _tally(arguments: argparse.Namespace, profile: Profile, traffic: Traffic) -> int:
+    """Show the few figures that can be had without a record."""
+    begin_s = time.process_time()
+    objective = _objective(arguments)
+    plan = evaluate(profile, setting_of(arguments), traffic.requests, traffic.block_size, objective)
+    print(f"{_PLAN_HEADER}\n{_plan_line(plan.rate, plan)}")
+    print(f"{len(traffic.requests)} requests in {time.process_time() - begin_s:.1f} s of CPU")
+    return exit_codes.VALID
+
+
+def _objective(arguments: argparse.Namespace) -> Objective:
+    if len(arguments.slo) != 1:
+        raise ValueError("--plan and --tally need one --slo")
+    return Objective.parse(arguments.slo[0])
 
 
 def _simulate(arguments: argparse.Namespace, profile: Profile, traffic: Traffic) -> int:
@@ -82,9 +102,7 @@ def _simulate(arguments: argparse.Namespace, profile: Profile, traffic: Traffic)
 
 def _plan(arguments: argparse.Namespace, profile: Profile, load: Load) -> int:
     """Print the smallest fleet for each rate."""
-    if len(arguments.slo) != 1:
-        raise ValueError("--plan needs one --slo")
-    objective = Objective.parse(arguments.slo[0])
+    objective = _objective(arguments)
     as_it_is = load.schedule(profile.limits.max_model_len).requests
     recorded_rate = len(as_it_is) / max(as_it_is[-1].intended_ns / 1e9, 1e-9)
     options = schedule_options(arguments)

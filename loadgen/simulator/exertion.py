@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import exp
 
 _MEMORY_NS = 50e6  # after so long a row counts 1/e
+_FORGOTTEN_NS = 10 * _MEMORY_NS
 
 
 class Exertion:
@@ -21,7 +22,9 @@ class Exertion:
     def before(self, begin_ns: int) -> float:
         """As a step begins."""
         age_ns = begin_ns - self._at_ns
-        return self._rows * exp(-age_ns / _MEMORY_NS) if age_ns > 0 else self._rows
+        if age_ns > _FORGOTTEN_NS:
+            return 0.0
+        return self._rows * exp(-age_ns / _MEMORY_NS)
 
     def add(self, end_ns: int, prompt_rows: int) -> None:
         """A step with so many has ended; steps are told in order."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.plan import CommittedStep
 from engine.record import RequestRecord
+from loadgen.garbage import no_collections
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.admission import Admission, admit_all
 from loadgen.simulator.profile import Profile
@@ -69,6 +70,10 @@ class Fleet:
             else:
                 self._arrivals.append((scheduled.intended_ns, scheduled.index, scheduled))
         heapq.heapify(self._arrivals)
+        with no_collections():
+            self._run()
+
+    def _run(self) -> None:
         while self._arrivals or self._turns:
             if self._turns and self._turns[0][0] < self._next_arrival_ns:
                 self._advance()
@@ -121,15 +126,15 @@ class Fleet:
     def _take(self, now_ns: int, committed: CommittedStep) -> None:
         """A step was settled: note when clients have its tokens, and tell of requests that have ended."""
         seen_ns = now_ns + self._costs.delivery.ns(len(committed))
-        for sequence, _, reason in committed:
+        for sequence in committed.sequences:
+            sequence.token_times_ns.append(seen_ns)
+        for sequence, reason in committed.ended:
             record = sequence.request.record
-            record.token_times_ns[0].append(seen_ns)
-            if reason is not None:
-                record.finished_ns = now_ns
-                record.finish_reasons = [reason.value]
-                outcome = self._open.pop(record.request_id)
-                self._loads[outcome.replica] -= 1
-                self._conclude(outcome, seen_ns)
+            record.finished_ns = now_ns
+            record.finish_reasons = [reason.value]
+            outcome = self._open.pop(record.request_id)
+            self._loads[outcome.replica] -= 1
+            self._conclude(outcome, seen_ns)
 
     def _conclude(self, outcome: Outcome, ended_ns: int) -> None:
         self._on_outcome(outcome)

@@ -31,6 +31,7 @@ WAITED_NS = 50_000  # as in `engine.loop`
 @dataclass(slots=True)
 class _InFlight:
     plan: StepPlan
+    shape: StepShape
     launched_ns: int
     device_ns: int  # a duration
     ready_ns: int
@@ -102,7 +103,7 @@ class Replica:
     def _awaited_ns(self, newest: _InFlight, pacer: Pacer) -> int:
         """When the next step has to be planned lest the device wait for it; no later than the newest ends."""
         begun_ns = max(newest.launched_ns, self._ended_ns)
-        slack_s = pacer.slack_s(len(newest.plan.decodes), newest.plan.num_prompt_tokens)
+        slack_s = pacer.slack_s(newest.shape.decode_rows, newest.shape.prompt_rows)
         return min(begun_ns + int(slack_s * 1e9), newest.ready_ns)
 
     def _obey(self, put_ns: int, request: Request, output_hashes: list[bytes]) -> None:
@@ -124,7 +125,7 @@ class Replica:
         if self._pacer is not None:
             self._pacer.observe((self.now_ns - planned_ns) / 1e9)
         self._device_free_ns = ready_ns
-        self._in_flight.append(_InFlight(plan, launched_ns, ready_ns - begun_ns, ready_ns))
+        self._in_flight.append(_InFlight(plan, shape, launched_ns, ready_ns - begun_ns, ready_ns))
         self.counts.steps += 1
         self.counts.busy_ns += ready_ns - begun_ns
         self.counts.preemptions += plan.num_preempted
@@ -141,7 +142,8 @@ class Replica:
         computing_ns = max(begun_ns, launched_ns + int(lead_s * 1e9))
         seconds = self._timer.seconds(shape, self._exertion.before(computing_ns))
         ready_ns = computing_ns + int(seconds * 1e9)
-        self._exertion.add(ready_ns, shape.prompt_rows)
+        if shape.prompt_rows:
+            self._exertion.add(ready_ns, shape.prompt_rows)
         return begun_ns, ready_ns
 
     def _settle(self, step: _InFlight) -> None:
@@ -149,8 +151,7 @@ class Replica:
         self.now_ns = max(self.now_ns, step.ready_ns)
         budget = self.scheduler.chunk_budget
         if budget is not None:
-            plan = step.plan
-            budget.observe(len(plan.decodes), plan.num_prompt_tokens, step.device_ns / 1e9)
+            budget.observe(step.shape.decode_rows, step.shape.prompt_rows, step.device_ns / 1e9)
         self._ended_ns = self.now_ns if waited else 0
         committed = self.scheduler.commit(step.plan, self._tokens)
         for chunk in step.plan.chunks:
