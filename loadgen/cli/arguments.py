@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from loadgen.cli.values import count, number_from_0, positive_float, positive_int
+from loadgen.cli.values import count, number_from_0, positive_float, positive_int, share, whole
 from loadgen.figures.objectives import Objective
 from loadgen.prompts import TokenRange
 from loadgen.run.options import LagLimits, Patience, RunOptions
@@ -16,93 +16,150 @@ from loadgen.schedule.options import ScheduleOptions
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server")
-    group.add_argument("--base-url", default="http://127.0.0.1:8000", help="(default: %(default)s)")
-    group.add_argument("--model", help="default: the first of /v1/models")
-    group.add_argument("--api-key", help="sent as a bearer token")
     group.add_argument(
-        "--endpoint", choices=("completions", "chat"), default="completions",
-        help="completions with token ids, of exact lengths, or chats with words (default: %(default)s)",
+        "--base-url", default="http://127.0.0.1:8000", metavar="URL",
+        help="any server with the OpenAI API (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--extra-body", type=_json_object, default={}, metavar="JSON", help="more fields of every request"
+        "--model", metavar="NAME", help="model to ask for (default: the first that the server lists)"
+    )
+    group.add_argument("--api-key", metavar="KEY", help="sent as a bearer token; not written down")
+    group.add_argument(
+        "--endpoint", choices=("completions", "chat"), default="completions",
+        help="completions: prompts are token ids, so their lengths are exact; chat: prompts are words, about "
+        "one a token, for servers that take no ids (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--extra-body",
+        type=_json_object,
+        default={},
+        metavar="JSON",
+        help="more fields for every request, such as '{\"top_p\": 0.9}'",
     )
     group.add_argument(
-        "--respect-eos", action="store_true", help="let the model end early; default: ask for `ignore_eos`"
+        "--respect-eos",
+        action="store_true",
+        help="let the model end its answers itself; without it `ignore_eos` is asked for",
     )
-    group.add_argument("--temperature", type=number_from_0, default=0.0, help="(default: %(default)s)")
-    group.add_argument("--no-metrics", action="store_true", help="do not scrape /metrics once a second")
-    group.add_argument("--flush-cache", metavar="PATH", help="POST to this path before the run")
+    group.add_argument(
+        "--temperature", type=number_from_0, default=0.0, metavar="T", help="(default: %(default)s)"
+    )
+    group.add_argument(
+        "--no-metrics", action="store_true", help="do not read the server's /metrics once a second"
+    )
+    group.add_argument("--flush-cache", metavar="PATH", help="POST to this path of the server before the run")
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sending")
-    group.add_argument("--workers", type=positive_int, default=1, metavar="N", help="processes (default: 1)")
-    group.add_argument("--warmup", type=count, default=0, metavar="N", help="unmeasured requests first")
+    group.add_argument(
+        "--workers", type=positive_int, default=1, metavar="N", help="processes that send (default: 1)"
+    )
+    group.add_argument(
+        "--warmup",
+        type=count,
+        default=0,
+        metavar="N",
+        help="send so many requests first that are not measured (default: 0)",
+    )
     group.add_argument(
         "--max-inflight", type=positive_int, metavar="N",
-        help="hold back requests above so many; the wait is counted and makes the load invalid",
+        help="hold requests back while so many are unanswered; the wait counts as latency, and the load is "
+        "called invalid for it (default: no limit)",
     )  # fmt: skip
     group.add_argument(
-        "--timeout", type=positive_float, default=600.0, metavar="S", help="of a request (default: 600)"
+        "--timeout",
+        type=positive_float,
+        default=600.0,
+        metavar="S",
+        help="give a request up after so many seconds (default: 600)",
     )
-    group.add_argument("--ttft-timeout", type=positive_float, metavar="S", help="without a first token")
-    group.add_argument("--stall-timeout", type=positive_float, metavar="S", help="between two reads")
+    group.add_argument(
+        "--ttft-timeout",
+        type=positive_float,
+        metavar="S",
+        help="give it up after so many without a first token",
+    )
+    group.add_argument(
+        "--stall-timeout",
+        type=positive_float,
+        metavar="S",
+        help="give it up when so many pass between two pieces",
+    )
     group.add_argument(
         "--retries", type=count, default=0, metavar="N",
-        help="of 429, 5xx and broken connections; latencies run from the first attempt (default: 0)",
+        help="try again after 429, 5xx and broken connections, so often; latencies run from the first "
+        "attempt (default: 0)",
     )  # fmt: skip
-    group.add_argument("--seed", type=int, default=0, help="of arrivals and prompts (default: 0)")
+    group.add_argument(
+        "--seed", type=whole, default=0, metavar="N", help="the same seed makes the same load (default: 0)"
+    )
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("prompts")
     group.add_argument(
         "--token-range", type=_token_range, default="1000:30000", metavar="LOW:HIGH",
-        help="token ids of prompts (default: %(default)s)",
+        help="draw the token ids of prompts from these (default: %(default)s)",
     )  # fmt: skip
-    group.add_argument("--vocab-size", type=positive_int, metavar="N", help="for a vocabulary below 30000")
     group.add_argument(
-        "--nonce", type=int, metavar="N",
-        help="mixed into every prompt (default: random, so that no run finds the last one's prompts cached, "
-        "but 0 for traces with prefix ids)",
+        "--vocab-size", type=positive_int, metavar="N", help="instead, for a vocabulary below 30000 tokens"
+    )
+    group.add_argument(
+        "--nonce", type=whole, metavar="N",
+        help="a number mixed into every prompt (default: random, so that no run finds those of an earlier "
+        "one cached; 0 for traces that record which prefixes are shared)",
     )  # fmt: skip
 
 
 def add_cap_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("caps on lengths")
-    group.add_argument("--max-input-tokens", type=positive_int, metavar="N")
-    group.add_argument("--max-output-tokens", type=positive_int, metavar="N")
+    group.add_argument("--max-input-tokens", type=positive_int, metavar="N", help="of a prompt")
+    group.add_argument("--max-output-tokens", type=positive_int, metavar="N", help="of an answer")
     group.add_argument(
-        "--max-model-len", type=positive_int, metavar="N", help="default: what the server says"
+        "--max-model-len",
+        type=positive_int,
+        metavar="N",
+        help="of both together (default: what the server says)",
     )
     group.add_argument(
         "--cap-mode", choices=("drop", "clip"), default="drop",
-        help="what to do with requests over a cap; both are counted (default: %(default)s)",
+        help="leave out requests that are longer, or shorten them; the report counts both (default: "
+        "%(default)s)",
     )  # fmt: skip
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("judging and output")
-    group.add_argument("--output", metavar="DIR", help="keep the run's record there; see `octavo report`")
+    group.add_argument(
+        "--output",
+        metavar="DIR",
+        help="keep the run's record in this new directory; `octavo report DIR` makes reports of it",
+    )
     add_objective_argument(group)
     group.add_argument(
-        "--assert", type=_share, dest="assert_attainment", metavar="SHARE",
-        help="exit code 2 if fewer requests than this share meet --slo",
+        "--assert", type=share, dest="assert_attainment", metavar="SHARE",
+        help="exit code 2 if less than this share of the requests met --slo, such as 0.99",
     )  # fmt: skip
     group.add_argument(
         "--lag-limits", type=_lag_limits, default="0.2,2,20", metavar="P50,P99,MAX",
-        help="lag in ms above which the load is invalid (default: %(default)s)",
+        help="the load is invalid if requests left later than so many ms after they were due (default: "
+        "%(default)s)",
     )  # fmt: skip
 
 
 def add_objective_argument(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--slo", type=_objective, action="append", default=[], metavar="[CLASS:]MEASURE=MS,...",
-        help="objective in ms, such as ttft=300,tpot=40, or a preset such as mlperf-llama3.1-8b; repeatable",
+        help="what a good request takes at most, in ms, such as ttft=300,tpot=40; measures are ttft, "
+        "ttft_sent, tpot, itl_p99, itl_max and e2e; or a preset, such as vidur; repeatable, for classes",
     )  # fmt: skip
 
 
 def run_options(arguments: argparse.Namespace) -> RunOptions:
+    """Raises ValueError for flags that do not go together."""
+    if arguments.assert_attainment and not arguments.slo:
+        raise ValueError("--assert needs an objective: --slo ttft=...,tpot=...")
     return RunOptions(
         base_url=arguments.base_url,
         model=arguments.model,
@@ -149,24 +206,27 @@ def _objective(text: str) -> str:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    value = orjson.loads(text)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text} is not a JSON object")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share in (0, 1]")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
     return value
 
 
 def _token_range(text: str) -> TokenRange:
-    low, _, high = text.partition(":")
-    return TokenRange(int(low), int(high))
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"{text!r} is not LOW:HIGH")
+    try:
+        return TokenRange(whole(low), whole(high))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _lag_limits(text: str) -> LagLimits:
-    p50, p99, largest = (positive_float(part) for part in text.split(","))
-    return LagLimits(p50, p99, largest)
+    parts = text.split(",")
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"{text!r} is not P50,P99,MAX")
+    return LagLimits(*map(positive_float, parts))

@@ -13,8 +13,9 @@ import orjson
 from loadgen.cli import arguments as shared
 from loadgen.cli import exit_codes
 from loadgen.cli.conclude import guarded
+from loadgen.cli.explain import explain
 from loadgen.cli.load import add_workload_arguments, workload
-from loadgen.cli.values import positive_float, positive_int
+from loadgen.cli.values import positive_float, positive_int, share
 from loadgen.record import files
 from loadgen.report.capacity import verdict
 from loadgen.report.text import number
@@ -28,17 +29,36 @@ TRIES_PER_PROBE = 2  # of a load that turned out invalid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Find the highest rate at which a share of the requests meets --slo."
-    parser.epilog = exit_codes.EPILOG
+    explain(
+        parser,
+        "Find the highest rate of requests at which a share of them meets an objective: runs at rising rates "
+        "until one fails, then between the last two, until the limit is known.",
+        takes="--slo MEASURE=MS,...",
+        examples="""
+            %(prog)s --slo ttft=500,tpot=50 --input-tokens 512 --output-tokens 128 --output runs/capacity
+        """,
+    )
     shared.add_server_arguments(parser)
     group = parser.add_argument_group("search")
-    group.add_argument("--target", type=_share, default=0.9, help="share that meets --slo (default: 0.9)")
     group.add_argument(
-        "--from-rate", type=positive_float, default=1.0, metavar="R", help="first (default: 1)"
+        "--target", type=share, default=0.9, metavar="SHARE", help="that is to meet --slo (default: 0.9)"
     )
-    group.add_argument("--probes", type=positive_int, default=8, metavar="N", help="at most (default: 8)")
     group.add_argument(
-        "--precision", type=positive_float, default=0.05, metavar="SHARE", help="stop there (default: 0.05)"
+        "--from-rate",
+        type=positive_float,
+        default=1.0,
+        metavar="R",
+        help="requests per second of the first run (default: 1)",
+    )
+    group.add_argument(
+        "--probes", type=positive_int, default=8, metavar="N", help="runs at most (default: 8)"
+    )
+    group.add_argument(
+        "--precision",
+        type=positive_float,
+        default=0.05,
+        metavar="SHARE",
+        help="how exactly to find the limit (default: 0.05)",
     )
     add_workload_arguments(parser)
     shared.add_cap_arguments(parser)
@@ -120,10 +140,3 @@ def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> int:
         path.write_bytes(orjson.dumps(search, option=orjson.OPT_INDENT_2))
     print(verdict(search))
     return exit_codes.VALID if best else exit_codes.OBJECTIVE_MISSED
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share between 0 and 1")
-    return value

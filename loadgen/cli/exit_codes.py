@@ -7,4 +7,7 @@ LOAD_INVALID = 3
 SERVER_UNUSABLE = 4
 INTERRUPTED = 130
 
-EPILOG = "exit code: 0 valid, 1 usage, 2 objective missed under --assert, 3 LOAD_INVALID, 4 server unusable"
+EPILOG = (
+    "exit code: 0 the load was valid, 1 wrong usage, 2 the objective was missed under --assert, "
+    "3 LOAD_INVALID: what was sent is not what was asked for, 4 the server cannot be used"
+)

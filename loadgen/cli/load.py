@@ -6,8 +6,8 @@ import argparse
 from dataclasses import replace
 
 from loadgen.cli import arguments as shared
-from loadgen.cli import exit_codes
 from loadgen.cli.conclude import conclude, guarded
+from loadgen.cli.explain import explain
 from loadgen.cli.values import count, number_from_0, positive_float, positive_int
 from loadgen.run.launch import run_load
 from loadgen.run.loads import Users, synthetic_load
@@ -17,16 +17,38 @@ from loadgen.schedule.synthetic import SyntheticLoad
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Send random requests at a rate, or by users who wait for answers, and measure."
-    parser.epilog = exit_codes.EPILOG
+    explain(
+        parser,
+        "Send random requests to a server at a rate, whatever the server does, or from users who wait for "
+        "their answers, and measure them. The first line of the report says whether the load was the one "
+        "asked for.",
+        examples="""
+            %(prog)s --rate 20 --duration 60 --input-tokens lognormal:400:1
+            %(prog)s --rate linear:1:40 --duration 120 --slo ttft=500,tpot=50 --output runs/ramp
+            %(prog)s --concurrency 16 --think-time 0.5 --requests 500
+        """,
+    )
     shared.add_server_arguments(parser)
     group = parser.add_argument_group("arrivals")
-    group.add_argument("--rate", default="1", metavar="R", help=f"per second (default: 1): {rates.FORMS}")
     group.add_argument(
-        "--concurrency", type=positive_int, metavar="N", help="closed loop: N users instead of a rate"
+        "--rate", default="1", metavar="R", help=f"requests per second (default: 1), as {rates.FORMS}"
     )
-    group.add_argument("--think-time", type=number_from_0, default=0.0, metavar="S", help="of those users")
-    group.add_argument("--ramp-up", type=number_from_0, default=0.0, metavar="S", help="until all are there")
+    group.add_argument(
+        "--concurrency",
+        type=positive_int,
+        metavar="N",
+        help="instead of a rate, N users who wait for each answer",
+    )
+    group.add_argument(
+        "--think-time",
+        type=number_from_0,
+        default=0.0,
+        metavar="S",
+        help="seconds between an answer and their next request",
+    )
+    group.add_argument(
+        "--ramp-up", type=number_from_0, default=0.0, metavar="S", help="seconds until all users are there"
+    )
     add_workload_arguments(parser)
     shared.add_cap_arguments(parser)
     shared.add_run_arguments(parser)
@@ -38,22 +60,43 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     """What `octavo capacity` has as well: everything but the rate."""
     group = parser.add_argument_group("load")
     group.add_argument(
-        "--arrivals", choices=PROCESSES, default="poisson", help="gaps between requests (default: poisson)"
+        "--arrivals",
+        choices=PROCESSES,
+        default="poisson",
+        help="how the gaps between requests vary (default: poisson)",
     )
     group.add_argument(
         "--burstiness", type=positive_float, default=1.0, metavar="SHAPE",
         help="shape of gamma and Weibull gaps: below 1 in bursts, above 1 even (default: 1)",
     )  # fmt: skip
-    group.add_argument("--requests", type=positive_int, metavar="N", help="how many")
-    group.add_argument("--duration", type=positive_float, metavar="S", help="for how long")
+    group.add_argument("--requests", type=positive_int, metavar="N", help="send so many requests")
+    group.add_argument("--duration", type=positive_float, metavar="S", help="... or for so many seconds")
     group.add_argument(
-        "--input-tokens", default="256", metavar="FORM", help=f"of prompts (default: 256): {lengths.FORMS}"
+        "--input-tokens",
+        default="256",
+        metavar="FORM",
+        help=f"length of prompts (default: 256), as {lengths.FORMS}",
     )
-    group.add_argument("--output-tokens", default="64", metavar="FORM", help="of outputs (default: 64)")
     group.add_argument(
-        "--prefix-tokens", type=count, default=0, metavar="N", help="shared at the start, beside those above"
+        "--output-tokens",
+        default="64",
+        metavar="FORM",
+        help="length of answers (default: 64), in the same forms",
     )
-    group.add_argument("--prefix-groups", type=positive_int, default=1, metavar="N", help="(default: 1)")
+    group.add_argument(
+        "--prefix-tokens",
+        type=count,
+        default=0,
+        metavar="N",
+        help="begin prompts with so many more that requests share",
+    )
+    group.add_argument(
+        "--prefix-groups",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="different shared beginnings (default: 1)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

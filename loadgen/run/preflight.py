@@ -33,6 +33,8 @@ class ServedModel:
 async def served_model(pool: ConnectionPool, server: Server, name: str | None) -> ServedModel:
     """Ask /v1/models for the model `name`, or the first if None. Raises ServerUnusableError."""
     exchange = await pool.fetch(server.request("GET", "/v1/models"), PREFLIGHT_TIMEOUT_S)
+    if exchange.failure == "connect_refused":
+        raise ServerUnusableError("connect_refused: no server listens there; --base-url names another place")
     if exchange.failure is not None:
         raise ServerUnusableError(f"GET /v1/models: {exchange.failure}: {exchange.detail}")
     try:

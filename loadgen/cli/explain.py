@@ -1,0 +1,28 @@
+"""What the commands tell a user who does not know them yet."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import NoReturn
+
+from loadgen.cli import exit_codes
+
+WIDTH = 80
+
+
+def explain(
+    parser: argparse.ArgumentParser, description: str, *, takes: str = "", examples: str = ""
+) -> None:
+    """Give `--help` a usage line that can be read, a description and examples; a wrong flag is told in one
+    line, with the exit code that the commands have for that."""
+    parser.usage = f"%(prog)s {takes} [options]".replace("  ", " ")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(textwrap.dedent(description).strip(), WIDTH)
+    shown = "examples:\n" + textwrap.indent(textwrap.dedent(examples).strip(), "  ") + "\n\n"
+    parser.epilog = (shown if examples else "") + textwrap.fill(exit_codes.EPILOG, WIDTH)
+
+    def fail(message: str) -> NoReturn:
+        parser.exit(exit_codes.USAGE, f"{parser.prog}: {message}; see {parser.prog} --help\n")
+
+    parser.error = fail  # type: ignore[method-assign]
