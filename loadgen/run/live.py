@@ -55,6 +55,15 @@ class LiveView:
         flight = f"{total('in_flight')} in flight, {total('waiting')} held back, {failed} failed"
         rates = f"{total('sent') / elapsed_s:.1f} sent/s, {tokens / elapsed_s:.0f} tokens/s"
         p50, p99 = self._counters.ttft_ms(0.5), self._counters.ttft_ms(0.99)
-        ttft = "" if p50 is None or p99 is None else f"; TTFT p50 about {p50:.3g} ms, p99 {p99:.3g} ms"
+        ttft = (
+            ""
+            if p50 is None or p99 is None
+            else f"; TTFT p50 about {_rounded(p50)} ms, p99 {_rounded(p99)} ms"
+        )
         lag = f"latest {self._counters.largest('max_lag_us') / 1000:.2f} ms behind the schedule"
         return [f"{elapsed_s:.0f} s: {finished}/{self._total} finished", flight, rates + ttft, lag]
+
+
+def _rounded(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{float(f'{value:.3g}'):,g}"
