@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernels.attention.flash_compile import cache_compiled_kernels, wait_until_compiled
+from kernels.attention.flash_compile import HEAD_DIMS, cache_compiled_kernels, wait_until_compiled
 from kernels.attention.interface import AttentionShape
 
 
@@ -59,16 +59,12 @@ def find_flash_attn(shape: AttentionShape) -> FlashVersion:
     raise ValueError("; ".join(reasons))
 
 
-# Those that agree with fp32 on a card. With a head size of 80, flash-attn 4 was off by 4 % (blocks of 16).
-_HEAD_DIMS = (64, 128)
-
-
 def _common_reason(shape: AttentionShape, module: str, capabilities: tuple[int, ...]) -> str | None:
     if shape.device.type != "cuda":
         return "needs a CUDA device"
     if shape.dtype not in (torch.float16, torch.bfloat16):
         return f"computes in float16 and bfloat16, not in {shape.dtype}"
-    if shape.head_dim not in _HEAD_DIMS:
+    if shape.head_dim not in HEAD_DIMS:
         return f"does not take a head size of {shape.head_dim}"
     if torch.cuda.get_device_capability(shape.device)[0] not in capabilities:
         return "is not made for this GPU"

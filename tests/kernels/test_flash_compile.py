@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ def hopper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(flash_compile, "_find_gpu", lambda: HOPPER)
     monkeypatch.setattr(flash_compile, "_compilers", [])
     yield
-    flash_compile._stop()
+    for compiler in flash_compile._compilers:
+        compiler.stop()
+        compiler.join()
 
 
 def run_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -65,24 +68,26 @@ def test_a_compiler_that_fails_or_hangs_is_left_alone(
     monkeypatch.setattr(flash_compile, "_PATIENCE_S", 0.5)
     caplog.set_level("INFO")
     assert start_compiling([KERNEL, OTHER]) == 2
-    for _ in range(2):  # told once
-        wait_until_compiled()
-    ends = [record.message.rpartition(": ")[2] for record in caplog.records[1:]]
-    assert ends == ["no", "it took too long"]
+    wait_until_compiled()
+    reasons = {record.message.rpartition(": ")[2] for record in caplog.records}
+    assert reasons >= {"no", "it took too long"}
     assert list(flash_compile.cache_folder().iterdir()) == []
 
 
-def test_nothing_is_started_without_flash_attn_or_a_gpu_that_was_tried(
+def test_nothing_is_started_that_would_be_in_vain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for gpu in (None, flash_compile._Gpu("sm_80", 108), flash_compile._Gpu("sm_100", 148)):
         monkeypatch.setattr(flash_compile, "_find_gpu", lambda gpu=gpu: gpu)
         assert start_compiling([KERNEL]) == 0
+    monkeypatch.setattr(flash_compile, "_find_gpu", lambda: HOPPER)
+    assert start_compiling([replace(KERNEL, head_dim=80)]) == 0
+    monkeypatch.setattr(flash_compile, "_command", lambda kernel, marker: ["/no/such/program"])
+    assert start_compiling([KERNEL]) == 0
 
     def missing(package: str) -> Any:
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr(flash_compile, "_find_gpu", lambda: HOPPER)
     monkeypatch.setattr(flash_compile, "version", missing)
     assert start_compiling([KERNEL]) == 0
     wait_until_compiled()
