@@ -45,6 +45,8 @@ class DecodeBatch:
         self.rows: np.ndarray = columns[0]
         self.origins: np.ndarray = columns[1]
         self._block_phases, self._ends = columns[2:]
+        self._due_step = -1
+        self._due: list[int] = []
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -53,14 +55,20 @@ class DecodeBatch:
     def last_origin(self) -> int:
         return int(self.origins.max())
 
-    def that_begin_a_block(self, step: int, block_size: int) -> list[int]:
-        """Indices of the members whose token is the first of a block in that step."""
-        return np.flatnonzero(self._block_phases == step % block_size).tolist()
-
     def due(self, step: int, block_size: int) -> list[int]:
-        """Likewise, and of those that must not take that step."""
-        begins = self._block_phases == step % block_size
-        return np.flatnonzero(begins | (self._ends == step)).tolist()
+        """Indices of the members that begin a block in that step, and of those that must not take it."""
+        if (
+            step != self._due_step
+        ):  # one step is asked for three times: to plan it, launch it, settle the last
+            begins = self._block_phases == step % block_size
+            self._due = (begins | (self._ends == step)).nonzero()[0].tolist()
+            self._due_step = step
+        return self._due
+
+    def that_begin_a_block(self, step: int, block_size: int) -> list[int]:
+        """Of those the former."""
+        phase = step % block_size
+        return [index for index in self.due(step, block_size) if self._block_phases[index] == phase]
 
 
 def decode_columns(sequence: Sequence, step: int, block_size: int) -> tuple[int, int, int, int]:
