@@ -20,7 +20,7 @@ from model.config import ModelError
 logger = logging.getLogger(__name__)
 
 # Token types of `tokenizer.ggml.token_type`.
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_UNKNOWN, CONTROL, _USER_DEFINED = 2, 3, 4
 
 # Control tokens that end a turn or a text, by spelling, since metadata often names only one of a model's two.
 _END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>")
@@ -167,7 +167,7 @@ def _add_special_tokens(
     added = [
         AddedToken(token, special=kind != _USER_DEFINED, normalized=False)
         for token, kind in zip(tokens, types, strict=False)
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+        if kind in (_UNKNOWN, CONTROL, _USER_DEFINED)
     ]
     backend.add_tokens(added)  # their ids stay, since the vocabulary has them
 
@@ -188,6 +188,6 @@ def _eos_token_ids(metadata: Mapping[str, Any], tokens: list[str], path: object)
     by_spelling = [
         token_id
         for token_id, (token, kind) in enumerate(zip(tokens, types, strict=False))
-        if kind == _CONTROL and token in _END_TOKENS
+        if kind == CONTROL and token in _END_TOKENS
     ]
     return tuple(dict.fromkeys([*(token_id for token_id in named if token_id is not None), *by_spelling]))

@@ -36,3 +36,14 @@ def special_token(config: dict[str, Any], name: str) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) and value else None
+
+
+def added_tokens(folder: Path, config: dict[str, Any]) -> list[tuple[int, str]]:
+    """(id, token) of those that the files add to a vocabulary, by id: in the newer form or the older one."""
+    newer = config.get("added_tokens_decoder", {})
+    older = read_json(folder / "added_tokens.json") or {}
+    try:
+        tokens = {int(token_id): str(token["content"]) for token_id, token in newer.items()}
+        return sorted({**{int(token_id): token for token, token_id in older.items()}, **tokens}.items())
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ModelError(f"{folder}: the added tokens of its tokenizer cannot be read") from None

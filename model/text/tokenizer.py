@@ -6,13 +6,16 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import tokenizers
+from tokenizers import pre_tokenizers
 
 from model.config import ModelError
 from model.source import ModelSource
-from model.text.gguf_tokenizer import prepend_bos, read_gguf_tokenizer
-from model.text.pretrained_files import read_tokenizer_config, special_token
+from model.text.gguf_tokenizer import CONTROL, prepend_bos, read_gguf_tokenizer
+from model.text.pretrained_files import added_tokens, read_tokenizer_config, special_token
+from model.text.sentencepiece_file import read_sentencepiece
 from model.text.token_table import TokenTable, build_token_table, tokens_by_id
 from model.weights.gguf_header import read_gguf_header
 
@@ -135,7 +138,7 @@ class Tokenizer:
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:
-    """The tokenizer of a model folder (its `tokenizer.json`) or of a GGUF file (its metadata).
+    """The tokenizer of a folder (`tokenizer.json`, else `tokenizer.model`) or of a GGUF file's metadata.
 
     Raises ModelError, in one line, where there is none or it is of a kind that Octavo does not read.
     """
@@ -150,8 +153,10 @@ def _from_gguf(path: Path) -> Tokenizer:
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    backend = _read_backend(folder)
     config = read_tokenizer_config(folder)
+    if not (folder / "tokenizer.json").is_file() and (folder / "tokenizer.model").is_file():
+        return _from_sentencepiece(folder / "tokenizer.model", config)
+    backend = _read_backend(folder)
     ids = {}
     for name in ("bos_token", "eos_token"):
         token = special_token(config, name)
@@ -165,12 +170,37 @@ def _from_folder(folder: Path) -> Tokenizer:
     return Tokenizer(backend, bos_token_id=bos_id, eos_token_ids=() if eos_id is None else (eos_id,))
 
 
+def _from_sentencepiece(file: Path, config: dict[str, Any]) -> Tokenizer:
+    """SentencePiece's file, with what the files beside it add or change, as if a GGUF file said all of it."""
+    metadata = read_sentencepiece(file)
+    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+    for token_id, token in added_tokens(file.parent, config):
+        if token_id < len(tokens):
+            continue  # told again
+        if token_id > len(tokens):
+            raise ModelError(
+                f"{file.parent}: no token has the id {len(tokens)}, but {token!r} has a higher one"
+            )
+        tokens.append(token)
+        metadata["tokenizer.ggml.scores"].append(0.0)
+        metadata["tokenizer.ggml.token_type"].append(CONTROL)
+    metadata["tokenizer.ggml.add_bos_token"] = config.get("add_bos_token", True)
+    for name in ("bos", "eos"):
+        named = special_token(config, f"{name}_token")
+        if named in tokens:
+            metadata[f"tokenizer.ggml.{name}_token_id"] = tokens.index(named)
+    parts = read_gguf_tokenizer(metadata, file)
+    if config.get("legacy") is False and metadata["tokenizer.ggml.add_space_prefix"]:
+        # A space is added before the whole text only, not after every special token.
+        parts.backend.normalizer = None
+        parts.backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    return Tokenizer(parts.backend, bos_token_id=parts.bos_token_id, eos_token_ids=parts.eos_token_ids)
+
+
 def _read_backend(folder: Path) -> tokenizers.Tokenizer:
     file = folder / "tokenizer.json"
     if not file.is_file():
-        other = folder / "tokenizer.model"
-        hint = " (tokenizer.model alone is not read; convert it)" if other.is_file() else ""
-        raise ModelError(f"{folder}: no tokenizer.json{hint}")
+        raise ModelError(f"{folder}: neither tokenizer.json nor tokenizer.model")
     try:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises plain Exception

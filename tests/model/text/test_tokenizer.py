@@ -180,8 +180,8 @@ def test_threads_encode_what_one_thread_does() -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no tokenizer.json"),
-        ({"tokenizer.model": "x"}, "no tokenizer.json (tokenizer.model alone is not read; convert it)"),
+        ({}, "neither tokenizer.json nor tokenizer.model"),
+        ({"tokenizer.model": "x"}, "tokenizer.model: truncated or damaged"),
         ({"tokenizer.json": "{"}, "tokenizer.json: "),
         (
             {"tokenizer.json": BACKENDS["no-bos"].to_str(), "tokenizer_config.json": "{"},
