@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.committed import CommittedStep
 from engine.inbox import Abort, Command, Finish, ForgetPrefixes, Inbox, Stop, Submit
 from engine.pacer import Pacer
-from engine.plan import CommittedStep, StepPlan
+from engine.plan import StepPlan
 from engine.prompt_scores import PromptScores
 from engine.record import StepEntry
 from engine.recorder import Recorder, entry_of_plan

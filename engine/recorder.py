@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.plan import CommittedStep, StepPlan
+from engine.committed import CommittedStep
+from engine.plan import StepPlan
 from engine.record import EngineCounters, EventLog, RecentRequests, StepEntry, StepLog
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import Sequence

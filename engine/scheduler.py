@@ -23,11 +23,12 @@ from numpy.typing import ArrayLike
 
 from engine.block_manager import BlockManager
 from engine.chunk_budget import ChunkBudget
+from engine.committed import CommittedStep
 from engine.config import ConfigError, SchedulerConfig
 from engine.decoding import Decoding
 from engine.handle import PromptTooLongError
 from engine.invariants import check_counters, check_queues, check_rows_and_blocks, check_stages
-from engine.plan import CommittedStep, Decodes, ScheduledSequence, StepPlan
+from engine.plan import Decodes, ScheduledSequence, StepPlan
 from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import Sequence, SequenceStatus

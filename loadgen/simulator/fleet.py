@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.plan import CommittedStep
+from engine.committed import CommittedStep
 from engine.record import RequestRecord
 from loadgen.garbage import no_collections
 from loadgen.schedule import ScheduledRequest

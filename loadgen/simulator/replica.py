@@ -14,8 +14,9 @@ from operator import itemgetter
 
 import numpy as np
 
+from engine.committed import CommittedStep
 from engine.pacer import Pacer
-from engine.plan import CommittedStep, StepPlan
+from engine.plan import StepPlan
 from engine.request import Request
 from engine.scheduler import Scheduler
 from loadgen.simulator.exertion import Exertion
