@@ -61,10 +61,12 @@ def running(
 ) -> Iterator[RunningServer]:
     """Runs `command` until the end of the block, which begins when `ready_path` answers with 200.
 
-    Raises RuntimeError if the server does not come up. With any error the end of its output is shown; `log`
-    keeps all of it.
+    Raises RuntimeError if the port is taken or the server does not come up. With any error the end of its
+    output is shown; `log` keeps all of it.
     """
     base_url = f"http://127.0.0.1:{port}"
+    if _listens(port):
+        raise RuntimeError(f"something listens on port {port} already: it would be measured instead")
     with log.open("w+b") if log else tempfile.TemporaryFile() as output:
         begin = time.monotonic()
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -86,6 +88,11 @@ def running(
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _await_answer(url: str, process: subprocess.Popen[bytes], deadline: float) -> None:

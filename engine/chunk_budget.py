@@ -46,5 +46,7 @@ class ChunkBudget:
         if num_prompt_tokens == 0:
             self._decode_s += _WEIGHT * (seconds - self._decode_s)
         elif num_prompt_tokens >= _LEAST_TOKENS:
+            if num_decodes:  # which take no longer than the step; perhaps none runs without prompts any more
+                self._decode_s = min(self._decode_s, seconds)
             decode_s = min(self._decode_s, seconds / 2) if num_decodes else 0.0
             self._tokens_per_s += _WEIGHT * (num_prompt_tokens / (seconds - decode_s) - self._tokens_per_s)

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from sys import executable
 
-from benchmarks.server_process import running
+from benchmarks.server_process import free_port, running
 from benchmarks.serving.client import run_workload
 from benchmarks.serving.figures import Figures, figures_of, markdown
 from benchmarks.serving.threads import ThreadTimes
@@ -35,12 +35,13 @@ def main() -> None:
     parser.add_argument("--serve-command", help="start this server instead; it must call the model m")
     parser.add_argument("--start-timeout", type=float, default=600, help="seconds to /health (default: 600)")
     parser.add_argument("--results", type=Path, help="append a line of JSON to this file for each workload")
-    parser.add_argument("--port", type=int, default=8001, help="(default: 8001)")
+    parser.add_argument("--port", type=int, help="(default: a free one)")
     parser.add_argument("--workloads", default="W1,W2g", help=", ".join(WORKLOADS))
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for results (default: out)")
     parser.add_argument("--label", default="octavo", help="names the result files (default: octavo)")
     parser.add_argument("--budget", type=float, default=1e9, help="begin no run after so many seconds")
     arguments = parser.parse_args()
+    arguments.port = arguments.port or free_port()
     arguments.out.mkdir(parents=True, exist_ok=True)
     server = nullcontext(None) if arguments.base_url else _serving(arguments)
     with server as pid:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.server_process import free_port
 from benchmarks.tensor_parallel.boxed import Boxed
 
 # Of the published model; the rest of its config.json is the 8B's.
@@ -76,7 +77,7 @@ class Plan:
             gpus = range(first_gpu, first_gpu + num_gpus)
             first_gpu += num_gpus
             own = frozenset(cores[i * share : (i + 1) * share])
-            boxes.append(self.part(name, gpus, own, port=8001 + i))
+            boxes.append(self.part(name, gpus, own, port=free_port()))
         return boxes
 
     def part(

@@ -53,6 +53,18 @@ def test_it_expects_what_it_has_seen() -> None:
     assert budget.expected_s(0, 1000) == pytest.approx(0.020, rel=0.05)
 
 
+def test_chunks_grow_again_when_the_decodes_become_fewer() -> None:
+    """Though no step without a chunk tells what these decodes take."""
+    budget = ChunkBudget(target_s=0.030)
+    for _ in range(100):
+        budget.observe(512, 0, 0.033)
+    for step in range(100):
+        num_decodes = max(40, 512 - 8 * step)
+        tokens = budget.tokens(num_decodes, num_waiting=4, next_prompt=10_000)
+        budget.observe(num_decodes, tokens, num_decodes * 0.033 / 512 + 0.004 + tokens / 48_000)
+    assert tokens > 600
+
+
 def test_decodes_slower_than_the_target_still_leave_prompts_a_little() -> None:
     budget = ChunkBudget(target_s=0.030)
     for _ in range(100):
