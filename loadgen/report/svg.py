@@ -13,6 +13,7 @@ from loadgen.report.chart import COLOURS, Chart, Series
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 22, 44, 40  # margins around the plot
+FEW_TICKS = 4  # a logarithmic axis with fewer is not readable
 FEW_POINTS = 200  # so many are drawn large
 MAX_POINTS = 2000  # more dots than this only make the file larger
 
@@ -55,13 +56,15 @@ class Axis:
         return placed
 
     def ticks(self) -> list[float]:
-        if not self.log:
-            step = _round_up((self.high - self.low) / 6)
-            return [tick * step for tick in range(math.ceil(self.low / step), int(self.high / step) + 1)]
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        digits = (1, 2, 5) if len(decades) <= 4 else (1,)
-        ticks = [digit * 10.0**decade for decade in decades for digit in digits]
-        return [tick for tick in ticks if self.low <= tick <= self.high]
+        if self.log:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            for digits in ((1,), (1, 2, 5), range(1, 10)):
+                ticks = [digit * 10.0**decade for decade in decades for digit in digits]
+                shown = [tick for tick in ticks if self.low <= tick <= self.high]
+                if len(shown) >= FEW_TICKS:
+                    return shown
+        step = _round_up((self.high - self.low) / 6)
+        return [tick * step for tick in range(math.ceil(self.low / step), int(self.high / step) + 1)]
 
 
 def draw(chart: Chart, at: tuple[int, int] = (0, 0)) -> str:

@@ -9,7 +9,8 @@ from loadgen.record import RequestResult
 
 SLOWEST = 20
 STYLE = """
-.waterfall { width: 100%; border-collapse: collapse; font-size: 12px } .waterfall td { padding: 1px 6px }
+.waterfall { width: 100%; border-collapse: collapse; font-size: 12px }
+.waterfall td { padding: 1px 6px; white-space: nowrap }
 .waterfall .bar { width: 65% } .waterfall .bar div { height: 12px; display: flex }
 .late { background: #b3261e } .wait { background: #d9730d } .stream { background: #3b78d8 }
 """
