@@ -54,6 +54,10 @@ class DecodeBatch:
     def last_origin(self) -> int:
         return int(self.origins.max())
 
+    @cached_property
+    def origins_sum(self) -> int:
+        return int(self.origins.sum())
+
     def due(self, step: int, block_size: int) -> list[int]:
         """Indices of the members that begin a block in that step, and of those that must not take it."""
         if (
@@ -95,6 +99,11 @@ class Decodes:
     def longest_context(self) -> int:
         """Tokens that the one furthest on attends to."""
         return self.batch.last_origin + self.step + 1
+
+    @property
+    def total_context(self) -> int:
+        """Tokens that all together attend to."""
+        return self.batch.origins_sum + (self.step + 1) * len(self)
 
     def that_begin_a_block(self, block_size: int) -> list[ScheduledSequence]:
         """Those whose token is the first of a block, which they were given for this step."""

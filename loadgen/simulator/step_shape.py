@@ -25,8 +25,7 @@ def shape_of_plan(plan: StepPlan) -> StepShape:
     for _, _, start, num_tokens, _ in plan.chunks:
         prompt_rows += num_tokens
         work += num_tokens * (start + num_tokens // 2)
-    context = int(decodes.starts.sum()) + len(decodes)
-    return StepShape(len(decodes), context, len(plan.chunks), prompt_rows, work)
+    return StepShape(len(decodes), decodes.total_context, len(plan.chunks), prompt_rows, work)
 
 
 def shape_of_entry(entry: StepEntry) -> StepShape:

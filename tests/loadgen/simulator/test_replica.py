@@ -13,7 +13,7 @@ from engine.inbox import Command, Submit
 from engine.loop import EngineLoop
 from engine.plan import StepPlan
 from engine.record import EngineCounters, RecentRequests
-from engine.recorder import Recorder
+from engine.recorder import Recorder, entry_of_plan
 from engine.request import Request
 from engine.runner.model_runner import StepResult
 from engine.scheduler import Scheduler
@@ -21,7 +21,7 @@ from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.profile import HostCosts, LaunchCost, Line, Profile, max_step_rows
 from loadgen.simulator.replica import NEVER, Replica
 from loadgen.simulator.step_model import StepTimer
-from loadgen.simulator.step_shape import shape_of_plan
+from loadgen.simulator.step_shape import shape_of_entry, shape_of_plan
 from loadgen.simulator.workload import TOKEN, RequestMaker
 from tests.support.simulation import make_profile, random_load
 
@@ -147,6 +147,8 @@ def run_replica(
         replica.scheduler.check()
         if plan is not None:
             plans.append(entries_of(plan))
+            entry = entry_of_plan(plan, scheduled_at_ns=0, num_waiting=0, num_running=0, num_blocks_used=0)
+            assert shape_of_entry(entry) == shape_of_plan(plan)
         return plan
 
     monkeypatch.setattr(replica.scheduler, "schedule", noted)
