@@ -23,6 +23,8 @@ class TemplateTraits:
     iterates_content: bool  # walks over a list of parts; otherwise content has to be one string
     tests_for_string: bool  # also takes a string where it would walk over parts
     knows_developer: bool
+    knows_calls: bool
+    tests_for_none: bool  # whether there is any content
 
 
 def read_traits(source: str, tree: nodes.Template) -> TemplateTraits:
@@ -35,6 +37,11 @@ def read_traits(source: str, tree: nodes.Template) -> TemplateTraits:
         iterates_content=any(_is_content(loop.iter, content_names) for loop in tree.find_all(nodes.For)),
         tests_for_string=any(test.name == "string" for test in tree.find_all(nodes.Test)),
         knows_developer="developer" in source,
+        knows_calls="tool_calls" in source,
+        tests_for_none=any(
+            test.name == "none" and _is_content(test.node, content_names)
+            for test in tree.find_all(nodes.Test)
+        ),
     )
 
 
@@ -50,8 +57,9 @@ def _is_content(node: nodes.Node | None, names: set[str]) -> bool:
 
 
 def prepare_messages(messages: Sequence[Message], traits: TemplateTraits) -> list[dict[str, Any]]:
-    """Copies of `messages` for a template: fields that are None left out, content in the template's form,
-    tool-call arguments as objects, `developer` as `system` where the template does not know it.
+    """Copies of `messages` for a template: fields that are None left out, content in the template's form (and
+    none in the form that it expects of that), tool-call arguments as objects, `developer` as `system` where
+    the template does not know it.
 
     Raises ChatTemplateError for content that is not text.
     """
@@ -64,6 +72,10 @@ def _prepare(message: Message, where: str, traits: TemplateTraits) -> dict[str, 
         prepared["role"] = "system"
     if "content" in prepared:
         prepared["content"] = _prepare_content(prepared["content"], f"{where}.content", traits)
+    elif traits.tests_for_none:
+        prepared["content"] = None
+    elif not traits.knows_calls:  # the only messages that may lack content are those with calls
+        prepared["content"] = _prepare_content("", f"{where}.content", traits)
     if "reasoning" in prepared:
         prepared.setdefault("reasoning_content", prepared["reasoning"])
     if "tool_calls" in prepared:

@@ -205,6 +205,22 @@ def test_content_that_is_no_text_is_named(content: Any, message: str) -> None:
         ChatTemplate(CHATML).render([{"role": "user", "content": content}])
 
 
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{% for m in messages %}{{ m.role + m['content'] }}{% endfor %}", "assistant"),
+        ("{% for m in messages %}{{ 'none' if m['content'] is none else m['content'] }}{% endfor %}", "none"),
+        ("{% for m in messages %}{{ m.content }}{{ m.tool_calls[0].function.name }}{% endfor %}", "f"),
+    ],
+)
+def test_calls_without_content_are_no_fault_of_the_message(template: str, expected: str) -> None:
+    """Whether the template shows no calls, tests for content, or asks for neither."""
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for content in ({}, {"content": None}):
+        message = {"role": "assistant", **content, "tool_calls": [call]}
+        assert ChatTemplate(template).render([message], add_generation_prompt=False) == expected
+
+
 def test_developer_is_system_unless_the_template_knows_it() -> None:
     chat = [{"role": "developer", "content": "x"}]
     assert ChatTemplate(CHATML).render(chat).startswith("<|im_start|>system")
