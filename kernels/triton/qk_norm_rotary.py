@@ -20,8 +20,8 @@ def qk_norm_rotary(
     *,
     caches: tuple[torch.Tensor, torch.Tensor] | None = None,
     slots: torch.Tensor | None = None,
-    heads_block: int = 4,
-    num_warps: int = 2,
+    heads_block: int = 8,
+    num_warps: int = 4,
 ) -> None:
     """Norm q and k (with weights [head_dim], if given) and rotate them in place; write K and V if asked.
 

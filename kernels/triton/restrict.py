@@ -39,8 +39,8 @@ def thresholds(
     min_p: torch.Tensor,
     *,
     passes: int = PASSES,
-    block: int = 1024,
-    num_warps: int = 8,
+    block: int = 512,
+    num_warps: int = 4,
     max_programs: int = 1024,
 ) -> torch.Tensor:
     """The lowest logit that each row may draw, [M] fp32; -inf where nothing is asked or the row is greedy.
