@@ -26,7 +26,7 @@ def read_sentencepiece(path: Path) -> dict[str, Any]:
     """
     try:
         return _metadata(path.read_bytes())
-    except (IndexError, struct.error, UnicodeDecodeError, AttributeError, TypeError):
+    except (LookupError, struct.error, UnicodeDecodeError, AttributeError, TypeError):
         raise ModelError(f"{path}: truncated or damaged") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from None

@@ -114,7 +114,8 @@ def test_other_kinds_are_refused(options: dict[str, Any], message: str, tmp_path
 
 def test_a_damaged_file_is_refused(folder: Path, tmp_path: Path) -> None:
     content = (folder / "tokenizer.model").read_bytes()
-    for length in range(1, len(content), 97):
-        (tmp_path / "tokenizer.model").write_bytes(content[:length])
+    with_a_piece_without_text = content + b"\x0a\x00"
+    for damaged in [*(content[:length] for length in range(1, len(content), 97)), with_a_piece_without_text]:
+        (tmp_path / "tokenizer.model").write_bytes(damaged)
         with pytest.raises(ModelError, match=r"tokenizer\.model"):
             load_tokenizer(ModelSource("folder", tmp_path, "m"))
