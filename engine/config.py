@@ -81,7 +81,7 @@ class EngineConfig:
     pipeline_depth: int | None = flag(
         None, "steps in flight: 2 overlaps host and device work (default on a GPU), 1 does not", "scheduling"
     )
-    block_size: int | None = flag(None, "tokens in a KV block (127 on a GPU, 16 on a CPU)", "kv cache")
+    block_size: int | None = flag(None, "tokens in a KV block (128 on a GPU, 16 on a CPU)", "kv cache")
     num_kv_blocks: int | None = flag(None, "size of the KV pool in blocks, instead of measuring", "kv cache")
     kv_cache_bytes: int = flag(384 * 2**20, "KV pool on a CPU, in bytes", "kv cache")
     gpu_memory_utilization: float = flag(0.9, "share of the GPU's memory that Octavo may fill", "kv cache")
