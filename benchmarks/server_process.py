@@ -28,6 +28,8 @@ LOG_TAIL = 4000
 
 @dataclass(slots=True)
 class RunningServer:
+    """A server that answers, for as long as the block of `running` lasts."""
+
     base_url: str
     model: str  # its name in the API
     pid: int
@@ -44,6 +46,7 @@ class RunningServer:
 
 @contextmanager
 def octavo(*flags: str, port: int | None = None, log: Path | None = None) -> Iterator[RunningServer]:
+    """`octavo serve` with these flags, on a free port unless one is given. As `running` otherwise."""
     port = port or free_port()
     command = [sys.executable, "-m", "server.cli.main", "serve", "--port", str(port), *flags]
     with running(command, port, log=log) as server:
@@ -86,6 +89,7 @@ def running(
 
 
 def free_port() -> int:
+    """One that nobody listens on at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
 

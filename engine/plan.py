@@ -52,24 +52,25 @@ class DecodeBatch:
 
     @cached_property
     def last_origin(self) -> int:
+        """Of the member that is furthest on."""
         return int(self.origins.max())
 
     @cached_property
     def origins_sum(self) -> int:
+        """Added up once for all steps of the batch, which need the sum of their contexts."""
         return int(self.origins.sum())
 
     def due(self, step: int, block_size: int) -> list[int]:
         """Indices of the members that begin a block in that step, and of those that must not take it."""
-        if (
-            step != self._due_step
-        ):  # one step is asked for three times: to plan it, launch it, settle the last
+        # Asked three times for one step: to plan it, to launch it, and to settle the one before.
+        if step != self._due_step:
             begins = self._block_phases == step % block_size
             self._due = (begins | (self._ends == step)).nonzero()[0].tolist()
             self._due_step = step
         return self._due
 
     def that_begin_a_block(self, step: int, block_size: int) -> list[int]:
-        """Of those the former."""
+        """Indices of the members whose token of that step is the first of a block."""
         phase = step % block_size
         return [index for index in self.due(step, block_size) if self._block_phases[index] == phase]
 
@@ -165,6 +166,8 @@ NO_DECODES = Decodes(DecodeBatch([], [], np.empty((4, 0), np.int64)), 0)
 
 @dataclass(slots=True)
 class StepPlan:
+    """The decodes and the prompt chunks of one step, each sequence in one of them at most."""
+
     step: int
     decodes: Decodes = NO_DECODES
     chunks: list[ScheduledSequence] = field(default_factory=list)
@@ -177,6 +180,7 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
+        """All that it computes."""
         return len(self.decodes) + self.num_prompt_tokens
 
     @property
@@ -186,4 +190,5 @@ class StepPlan:
 
     @property
     def sampled(self) -> SampledSequences:
+        """Those that get a token from it."""
         return SampledSequences(self.decodes, [chunk for chunk in self.chunks if chunk.samples])

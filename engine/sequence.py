@@ -10,6 +10,8 @@ from engine.request import Request
 
 
 class SequenceStatus(Enum):
+    """Where it stands: in the queue, in a row, or nowhere any more."""
+
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
@@ -68,21 +70,17 @@ class Sequence:
         self.params = request.params
         self.status = SequenceStatus.WAITING
         self.order = (0, 0)  # smaller is served first and preempted last
-        self.leader: Sequence | None = (
-            None  # the sibling whose prefill this one waits for, to share its blocks
-        )
+        self.leader: Sequence | None = None  # sibling whose prefill it waits for, to share its blocks
 
         self._token_ids: list[int] = request.prompt_token_ids.tolist()
-        self.token_times_ns = request.record.token_times_ns[
-            index
-        ]  # when it got to know them, past the prompt
+        self.token_times_ns = request.record.token_times_ns[index]  # of those past the prompt
         self.num_prompt_tokens = len(self._token_ids)
         self._num_cached_tokens = 0
         self._num_scheduled_tokens = 0
         self._num_pending_tokens = 0
         self.clock: DecodeClock | None = None  # while it decodes
-        self._num_steps_before = 0  # on the clock, when decoding began
-        self._num_steps_read = 0  # likewise, whose tokens stand in `_token_ids`
+        self._num_steps_before = 0  # steps that the clock had planned when decoding began
+        self._num_steps_read = 0  # steps of the clock whose tokens stand in `_token_ids`
         self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
         self.max_tokens = max_tokens
         self.max_length = self.num_prompt_tokens + max_tokens
@@ -109,16 +107,19 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
+        """All, pending ones included; a decoding sequence has one that is not cached."""
         if self.clock is not None:
             return self.num_cached_tokens + 1
         return len(self._token_ids) + self._num_pending_tokens
 
     @property
     def num_cached_tokens(self) -> int:
+        """Tokens whose K and V are computed, or will be by a step already planned."""
         return self._num_cached_tokens + self._num_decodes_planned
 
     @property
     def num_scheduled_tokens(self) -> int:
+        """Those of the cached tokens that steps not committed yet are computing."""
         return self._num_scheduled_tokens + self._num_decodes_in_flight
 
     @property
@@ -139,16 +140,14 @@ class Sequence:
     @property
     def _num_decodes_planned(self) -> int:
         """Since decoding began; 0 when it does not decode."""
-        return self.clock.num_planned - self._num_steps_before if self.clock else 0
+        return 0 if self.clock is None else self.clock.num_planned - self._num_steps_before
 
     @property
     def _num_decodes_in_flight(self) -> int:
         """Likewise: those that are not committed yet."""
-        return (
-            self.clock.num_planned - max(self.clock.num_committed, self._num_steps_before)
-            if self.clock
-            else 0
-        )
+        if self.clock is None:
+            return 0
+        return self.clock.num_planned - max(self.clock.num_committed, self._num_steps_before)
 
     def plan(self, num_tokens: int, *, samples: bool) -> None:
         """A step is going to compute its next `num_tokens` tokens, and to sample one if it `samples`."""
@@ -167,6 +166,7 @@ class Sequence:
         self._num_steps_before = self._num_steps_read = clock.num_planned
 
     def end_decoding(self) -> None:
+        """Its counters are its own again; decodes under way are settled one by one."""
         self._token_ids = self.token_ids  # read while there is a clock
         num_in_flight = self._num_decodes_in_flight
         self._num_cached_tokens += self._num_decodes_planned

@@ -52,9 +52,8 @@ def build_parallel_runner(
 ) -> tuple[ParallelRunner, SchedulerConfig]:
     """Rank 0's runner and the limits that all ranks share. Raises `ConfigError` or `ModelError`."""
     size = setup.config.tensor_parallel_size
-    TensorParallel(0, size).heads(
-        setup.model_config.num_heads, setup.model_config.num_kv_heads
-    )  # or an error
+    model = setup.model_config
+    TensorParallel(0, size).heads(model.num_heads, model.num_kv_heads)  # raises if they cannot be shared out
     devices = rank_devices(size, device, setup.config.all_reduce)
     rendezvous, store = open_rendezvous(devices, setup.config.all_reduce)
     if rendezvous.ranks_per_device > 1:

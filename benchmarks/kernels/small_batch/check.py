@@ -120,9 +120,8 @@ def product_error(config: ModelConfig, kind: str, num_rows: int, tile: LinearTil
     if tile.kernel == "gemv":
         gemv(residual, weight, out, tile, epilogue, norm_weight=norm_weight, eps=EPS)
         normed = rms_norm(residual, norm_weight.float(), EPS)
-        gemv(
-            normed.bfloat16(), weight, torch.empty_like(out), tile, epilogue
-        )  # compiled for steps that need it
+        # Compiled without the norm as well, for the steps that need that.
+        gemv(normed.bfloat16(), weight, torch.empty_like(out), tile, epilogue)
     else:
         x = torch.empty(num_rows, k, device=CUDA, dtype=torch.bfloat16)
         residual_norm(residual, norm_weight, x, EPS)
