@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGABRT, SIGKILL
@@ -137,6 +137,7 @@ def _end(process: subprocess.Popen[bytes]) -> float | None:
         except subprocess.TimeoutExpired:
             print(f"the server is stuck: {signum.name}", file=sys.stderr, flush=True)
             for member in [*psutil.Process(process.pid).children(recursive=True), process]:
-                member.send_signal(signum)
+                with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                    member.send_signal(signum)
     process.wait()
     return None

@@ -36,6 +36,7 @@ class CommittedStep:
         return zip(self.sequences, self.token_ids, self.finish_reasons, strict=True)
 
     def add(self, sequence: Sequence, token_id: int) -> None:
+        """One more that has not been decoded: `token_id` is NO_TOKEN if it ended without a token."""
         self.sequences.append(sequence)
         self.sequence_ids.append(sequence.sequence_id)
         self.token_ids.append(token_id)
@@ -49,5 +50,6 @@ class CommittedStep:
             del column[index]
 
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
+        """One of these has ended."""
         self.finish_reasons[self.sequences.index(sequence)] = reason
         self.ended.append((sequence, reason))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from operator import attrgetter
 
 import numpy as np
 
 from engine.decode_clock import DecodeClock
 from engine.plan import NO_DECODES, DecodeBatch, Decodes, decode_columns
-from engine.sequence import Sequence, SequenceStatus
-
-_order = attrgetter("order")
+from engine.sequence import Sequence, SequenceStatus, by_order
 
 
 class Decoding:
@@ -30,7 +27,7 @@ class Decoding:
 
     def join(self, sequence: Sequence) -> None:
         """It decodes from the next step on."""
-        index, end = bisect_left(self.sequences, sequence.order, key=_order), len(self.sequences)
+        index, end = bisect_left(self.sequences, sequence.order, key=by_order), len(self.sequences)
         self._columns[:, index + 1 : end + 1] = self._columns[:, index:end]
         self._columns[:, index] = decode_columns(sequence, self._clock.num_planned, self._block_size)
         self.sequences.insert(index, sequence)
@@ -40,7 +37,7 @@ class Decoding:
 
     def leave(self, sequence: Sequence) -> None:
         """It takes no further steps; those under way are settled one by one, in `commit`."""
-        index, end = bisect_left(self.sequences, sequence.order, key=_order), len(self.sequences)
+        index, end = bisect_left(self.sequences, sequence.order, key=by_order), len(self.sequences)
         self._columns[:, index : end - 1] = self._columns[:, index + 1 : end]
         del self.sequences[index], self._sequence_ids[index]
         sequence.end_decoding()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeviceDefaults:
+    """Values for the flags of the same names."""
+
     block_size: int
     max_num_seqs: int
     max_num_batched_tokens: int

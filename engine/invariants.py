@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence as Listing
-from operator import attrgetter
 
 from engine.block_manager import BlockManager
 from engine.config import SchedulerConfig
 from engine.decoding import Decoding
-from engine.sequence import Sequence, SequenceStatus
-
-_order = attrgetter("order")
+from engine.sequence import Sequence, SequenceStatus, by_order
 
 
 def check_queues(
@@ -25,7 +22,7 @@ def check_queues(
     siblings: Mapping[str, Listing[Sequence]],
 ) -> None:
     """Each sequence that has not ended stands in one queue, in the policy's order."""
-    assert sorted(running, key=_order) == running and sorted(waiting, key=_order) == waiting
+    assert sorted(running, key=by_order) == running and sorted(waiting, key=by_order) == waiting
     assert {s.sequence_id: s for s in running + waiting} == sequences, "a sequence is lost"
     assert len(running) + len(waiting) == len(sequences), "a sequence stands in two queues"
     assert sum(map(len, siblings.values())) == len(sequences), "an ended sequence is kept"

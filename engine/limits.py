@@ -14,6 +14,7 @@ from model.rotary import num_positions
 
 
 def resolve_device(config: EngineConfig) -> torch.device:
+    """The device that `config` names or, for auto, a GPU if torch sees one. Raises `ConfigError`."""
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():

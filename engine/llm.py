@@ -82,6 +82,7 @@ class LLM:
         return [text.generation() for text in texts]
 
     def close(self) -> None:
+        """End the engine. Nothing can be generated afterwards."""
         self.engine.shutdown()
 
     def _submit(self, prompt: Prompt, params: SamplingParams, open_texts: dict[int, _Text]) -> _Text:

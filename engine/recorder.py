@@ -15,12 +15,15 @@ _BLOCK_ID_BYTES = 6  # of a block's hash: an integer that any JSON reader keeps 
 
 @dataclass(slots=True)
 class Recorder:
+    """One for an engine; the logs are optional."""
+
     counters: EngineCounters
     recent: RecentRequests
     event_log: EventLog | None = None
     step_log: StepLog | None = None
 
     def queued(self, request: Request, now_ns: int) -> None:
+        """A request has reached the engine thread."""
         record = request.record
         record.queued_ns = now_ns
         record.num_prompt_tokens = len(request.prompt_token_ids)
@@ -53,6 +56,7 @@ class Recorder:
                 record.first_token_ns = record.first_token_ns or now_ns
 
     def ended(self, sequence: Sequence, reason: FinishReason, now_ns: int) -> None:
+        """One of a request's sequences; with the last one the request is counted and logged."""
         record = sequence.request.record
         record.finish_reasons[sequence.index] = reason.value
         if None not in record.finish_reasons:
@@ -68,10 +72,12 @@ class Recorder:
         self.counters.on_step(plan.num_tokens, num_generated, plan.num_preempted)
 
     def timed(self, entry: StepEntry | None) -> None:
+        """All times of a step are known: log it."""
         if self.step_log is not None and entry is not None:
             self.step_log.write(entry)
 
     def close(self) -> None:
+        """Flush and close the logs."""
         for log in (self.event_log, self.step_log):
             if log is not None:
                 log.close()

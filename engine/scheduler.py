@@ -16,7 +16,6 @@ import time
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,17 +30,17 @@ from engine.invariants import check_counters, check_queues, check_rows_and_block
 from engine.plan import Decodes, ScheduledSequence, StepPlan
 from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
-from engine.sequence import Sequence, SequenceStatus
+from engine.sequence import Sequence, SequenceStatus, by_order
 from engine.sequence_blocks import SequenceBlocks
-
-_order = attrgetter("order")
 
 
 def _remove_from(queue: list[Sequence], sequence: Sequence) -> None:
-    del queue[bisect_left(queue, sequence.order, key=_order)]
+    del queue[bisect_left(queue, sequence.order, key=by_order)]
 
 
 class Scheduler:
+    """Owns queues, rows and blocks. Called by the engine thread alone, but for `check_request`."""
+
     def __init__(
         self,
         config: SchedulerConfig,
@@ -144,7 +143,7 @@ class Scheduler:
             self._stop_ids.update(sequence.stop_ids)
             self._sequences[sequence.sequence_id] = sequence
             self._siblings.setdefault(request.request_id, []).append(sequence)
-            insort(self._waiting, sequence, key=_order)
+            insort(self._waiting, sequence, key=by_order)
         return sequences
 
     def abort(self, request_id: str) -> list[Sequence]:
@@ -235,8 +234,8 @@ class Scheduler:
 
     def _admit(self, sequence: Sequence) -> None:
         """It has its blocks; what of its prompt they hold already need not be computed."""
-        insort(self._running, sequence, key=_order)
-        insort(self._prompts, sequence, key=_order)
+        insort(self._running, sequence, key=by_order)
+        insort(self._prompts, sequence, key=by_order)
         sequence.admit(self._free_rows.pop(), sequence.num_published_blocks * self.config.block_size)
         record = sequence.request.record
         if not record.first_scheduled_ns:
@@ -331,7 +330,7 @@ class Scheduler:
         """Back to waiting without blocks; it will recompute all its tokens, those in flight included."""
         self._remove(sequence)
         sequence.request.record.num_preemptions += 1
-        insort(self._waiting, sequence, key=_order)
+        insort(self._waiting, sequence, key=by_order)
 
     def _finish(self, sequence: Sequence) -> None:
         """Ended: what later steps sample for it is dropped."""

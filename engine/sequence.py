@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from operator import attrgetter
 
 from engine.constraint import Matcher
 from engine.decode_clock import DecodeClock
 from engine.request import Request
+
+by_order = attrgetter("order")
+"""Sorts sequences as the policy serves them."""
 
 
 class SequenceStatus(Enum):

@@ -62,6 +62,7 @@ class SequenceBlocks:
         sequence.num_published_blocks = max(num_full, sequence.num_published_blocks)
 
     def give_back(self, sequence: Sequence) -> None:
+        """All of its blocks; those that were published can be found until they are reused."""
         self._manager.free(sequence.block_table)
         sequence.block_table = []
         sequence.num_published_blocks = 0

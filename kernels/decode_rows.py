@@ -23,6 +23,8 @@ class DecodeRows(NamedTuple):
 
 
 class SamplingRows(NamedTuple):
+    """What M rows ask of the sampler, side by side."""
+
     temperature: torch.Tensor  # [M] fp32
     seeds: torch.Tensor  # [M] int64
     positions: torch.Tensor  # [M] int64, of the token that is sampled

@@ -82,8 +82,10 @@ class SmallBatchDecode:
     def on_its_own(self) -> Iterator[None]:
         """Steps in here wait for no other rank, and compute nothing that makes sense."""
         self.tp = LoneRank(self.tp.rank, self.tp.size)
-        yield
-        self.tp = self.decoder.tp
+        try:
+            yield
+        finally:
+            self.tp = self.decoder.tp
 
     @torch.inference_mode()
     def run(

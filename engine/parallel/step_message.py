@@ -62,6 +62,7 @@ class StepEncoder:
         self._decode_batch = NO_DECODES.batch
 
     def encode(self, plan: StepPlan) -> bytes:
+        """What the other ranks' decoders make the same plan of."""
         decodes, batch = plan.decodes, plan.decodes.batch
         grown = decodes.that_begin_a_block(self._block_size)
         message = _StepMessage(
@@ -104,6 +105,7 @@ class StepDecoder:
         self._decode_batch = NO_DECODES.batch
 
     def decode(self, payload: bytes) -> StepPlan:
+        """The plan that was encoded. Payloads must come in order, each once."""
         message = _StepMessage(*pickle.loads(payload))
         for admission in message.admissions:
             self._sequences[admission.row] = _copy_of(admission)

@@ -45,6 +45,8 @@ class StepEntry:
 
 
 class StepLog:
+    """Writes a file of a header and one line for each step, in the background."""
+
     def __init__(self, path: str | Path, config: Mapping[str, Any] | None = None) -> None:
         """`config` goes into the header: plain values only, and no secrets. Raises `ConfigError`."""
         self._writer = JsonlWriter(path, record_header(STEP_LOG_FORMAT, config))

@@ -15,6 +15,8 @@ from kernels.attention.interface import AttentionBatch
 
 @dataclass(slots=True)
 class StepInputs:
+    """What one forward pass takes: T token rows, of which R are sampled from."""
+
     token_ids: torch.Tensor  # [T] int64
     positions: torch.Tensor  # [T] int64
     sampled_tokens: torch.Tensor  # [R] int64: for each sampled sequence, its last index in the T rows

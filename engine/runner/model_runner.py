@@ -158,6 +158,8 @@ class ModelRunner:
 
 @dataclass(slots=True)
 class PromptScoreTensors:
+    """Scores of consecutive prompt tokens of one sequence, from `first_position` on."""
+
     sequence_id: int
     first_position: int
     num_top: int

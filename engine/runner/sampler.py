@@ -44,6 +44,8 @@ class _BatchNeeds:
 
 @dataclass(slots=True)
 class Sampled:
+    """What came of sampling one batch, on the device until it is sent."""
+
     token_ids: torch.Tensor  # [R] int64
     logprobs: LogprobTensors | None = None  # rows in the order of `logprobs_of`
     logprobs_of: list[int] = field(default_factory=list)  # batch indices that asked
@@ -51,6 +53,8 @@ class Sampled:
 
 
 class Sampler:
+    """Draws by each row's parameters, and by the masks of constrained sequences."""
+
     def __init__(self, rows: Rows, eos_token_ids: frozenset[int]) -> None:
         self._rows = rows
         self._eos_token_ids = eos_token_ids

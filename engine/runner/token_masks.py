@@ -14,6 +14,8 @@ from engine.sequence import SequenceStatus
 
 @dataclass(slots=True)
 class TokenMasks:
+    """One mask for each of C constrained sequences."""
+
     bits: np.ndarray  # [C, ceil(vocab_size / 32)] int32, bit i of word w for token 32 * w + i
     stuck: list[int] = field(default_factory=list)  # ids of sequences that cannot go on; anything is allowed
 

@@ -55,6 +55,7 @@ class _Gpu:
 
 
 def cache_folder() -> Path:
+    """Where flash-attn 4 keeps what it compiles for Octavo, and the markers that tell what is there."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo" / "flash-attn-4"
 
 
