@@ -39,7 +39,7 @@ def _remove_from(queue: list[Sequence], sequence: Sequence) -> None:
 
 
 class Scheduler:
-    """Owns queues, rows and blocks. Called by the engine thread alone, but for `check_request`."""
+    """Owns queues, rows, blocks. The engine thread calls it; any thread may read the counts (`num_...`)."""
 
     def __init__(
         self,

@@ -103,7 +103,9 @@ class Sequence:
 
     @property
     def token_ids(self) -> list[int]:
-        """Those that the host knows; the next one may be appended."""
+        """Those that the host knows; the next one may be appended. For the engine thread: it takes the newest
+        ones from the clock.
+        """
         if self.clock is not None and self._num_steps_read < self.clock.num_committed:
             self._token_ids += self.clock.tokens_since(self._num_steps_read, self.row)
             self._num_steps_read = self.clock.num_committed
@@ -202,11 +204,13 @@ class Sequence:
     def waits_for_leader(self) -> bool:
         """Whether the blocks of the shared prompt are still to come.
 
-        They are published once the leader's first token is known; a leader that ended publishes no more.
+        They are published once the leader's first token is known; a leader that ended publishes no more. Any
+        thread may ask, so nothing is read from the clock: it never holds a first token, which the end of a
+        prompt brings.
         """
         leader = self.leader
         return (
             leader is not None
             and leader.status is not SequenceStatus.FINISHED
-            and len(leader.token_ids) == leader.num_prompt_tokens
+            and len(leader._token_ids) == leader.num_prompt_tokens
         )

@@ -10,6 +10,7 @@ import pytest
 
 from engine.block_manager import hash_blocks
 from engine.config import SchedulerConfig
+from engine.decode_clock import DecodeClock
 from engine.plan import StepPlan
 from engine.record import RequestRecord
 from engine.request import NO_TOKEN, FinishReason, Request
@@ -50,6 +51,24 @@ def test_a_batch_is_one_object_until_somebody_comes_or_goes() -> None:
     assert [len(batch) for batch in batches] == [0] + [2] * 4 + [1] * 7
     assert len(set(map(id, batches[1:5]))) == len(set(map(id, batches[5:]))) == 1
     assert starts[1:6] == [[3, 5], [4, 6], [5, 7], [6, 8], [7]]
+
+
+def test_whoever_counts_the_deferred_takes_no_tokens_from_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads count them, and two that took the same tokens would have a sequence hold them twice."""
+    scheduler = make_scheduler(block_size=4, max_num_seqs=1)
+    prompt = np.arange(5, dtype=np.int32)
+    scheduler.add(
+        Request("a", prompt, SamplingParams(max_tokens=9), hash_blocks(prompt, 4), RequestRecord("a"), n=2)
+    )
+    with monkeypatch.context() as patches:
+        patches.setattr(DecodeClock, "tokens_since", None)
+        deferred = []
+        for _ in range(3):
+            plan = scheduler.schedule()
+            assert plan is not None
+            deferred.append(scheduler.num_deferred)
+            scheduler.commit(plan, [1] * len(plan.sampled))
+        assert (deferred, scheduler.num_waiting, scheduler.num_deferred) == ([1, 0, 0], 1, 0)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
