@@ -51,6 +51,8 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
+    """Whether the engine takes requests and steps, and why not."""
+
     healthy: bool
     reason: str  # "ok", "engine_dead", "engine_stalled", "shutting_down"
     detail: str = ""
@@ -98,13 +100,17 @@ class EngineHandle(Protocol):
         """Both must only hand the data over. `on_step` is called on the engine thread, `on_death` on any."""
         ...
 
-    def stats(self) -> EngineStats: ...
+    def stats(self) -> EngineStats:
+        """What runs and waits at this moment, and how full the KV pool is."""
+        ...
 
     def block_states(self) -> np.ndarray:
         """The `engine.block_manager.BlockState` of each KV block, uint8 [num_blocks]."""
         ...
 
-    def health(self) -> EngineHealth: ...
+    def health(self) -> EngineHealth:
+        """Healthy until it dies, stalls or is told to drain."""
+        ...
 
     def drain(self) -> None:
         """Take no more requests; those accepted go on. `submit` raises `EngineUnavailableError`."""

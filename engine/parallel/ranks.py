@@ -165,6 +165,7 @@ class Ranks:
             rank.send(number, payload)
 
     def raise_failure(self) -> None:
+        """Raise `RankError` if a rank has failed."""
         if self.failure is not None:
             raise self.failure
 

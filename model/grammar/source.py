@@ -14,6 +14,8 @@ class GrammarError(ValueError):
 
 
 class GrammarKind(StrEnum):
+    """The languages that a source is written in."""
+
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     GRAMMAR = "grammar"  # Lark as llguidance reads it, or GBNF

@@ -128,12 +128,10 @@ WIDE_SKINNY = {  # for more than 16 rows, whose x takes room beside the weights
 
 
 def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
+    """Tiles worth measuring for one of a model's products."""
     if num_rows > 16:
-        return [
-            t
-            for t in WIDE_SKINNY[kind]
-            if product_shape(MODELS[model], kind)[1] % (t.splits * t.block_k) == 0
-        ]
+        k = product_shape(MODELS[model], kind)[1]
+        return [tile for tile in WIDE_SKINNY[kind] if k % (tile.splits * tile.block_k) == 0]
     if num_rows == 1:
         down = SKINNY[model]["down"][:1] if kind == "down" else []
         return [*GEMV[model][kind], *down]
@@ -145,6 +143,7 @@ def _dot(splits: int, keys: int, stages: int = 3, **fields: str) -> AttentionTil
 
 
 def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]:
+    """Tiles worth measuring for one layer's attention."""
     if num_rows > 16:
         splits = (1, 2, 3) if max_context <= 1536 else (2, 4, 8)
         return [

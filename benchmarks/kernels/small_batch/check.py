@@ -59,6 +59,7 @@ def run_share(index: int, count: int, models: list[str], batches: list[int]) -> 
 
 
 def all_checks(models: list[str], batches: list[int]) -> Iterator[tuple[str, Check]]:
+    """(name, check) of every product and attention tile that is measured or chosen."""
     for model in models:
         config = MODELS[model]
         for kind, num_rows, tile in _products(model, config, batches):
@@ -107,6 +108,7 @@ def relative_error(ours: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def product_error(config: ModelConfig, kind: str, num_rows: int, tile: LinearTile) -> float:
+    """Of a product as the step calls it, norm and epilogue included, against fp32."""
     n, k = product_shape(config, kind)
     epilogue = EPILOGUES.get(kind, Epilogue.STORE)
     weight_rows = 2 * n if epilogue is Epilogue.SILU_AND_MUL else n
@@ -151,6 +153,7 @@ def _residual_error(weight: torch.Tensor, num_rows: int, tile: LinearTile) -> fl
 
 
 def attention_error(config: ModelConfig, num_rows: int, max_context: int, tile: AttentionTile) -> float:
+    """Of attention over contexts of random lengths, the first one full, against fp32."""
     lens = torch.randint(1, max_context + 1, (num_rows,)).tolist()
     lens[0] = max_context
     case = AttentionCase(
