@@ -14,11 +14,12 @@ import pytest
 from benchmarks.tensor_parallel.boxed import Boxed, run_side_by_side
 from tests.support.process import wait_until
 
-# A part with a child of its own, both deaf to SIGTERM, as a server that is stuck.
+# A part with a child of its own, both deaf to SIGTERM, as a server that is stuck. The child is to say no last
+# words (-I: it reads no PYTHONFAULTHANDLER), as both write to one file, in pieces.
 STUCK = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+child = subprocess.Popen([sys.executable, "-I", "-c", "import time; time.sleep(60)"])
 print(child.pid, flush=True)
 time.sleep(60)
 """
