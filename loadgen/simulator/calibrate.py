@@ -133,7 +133,10 @@ def render_fit(profile: Profile) -> str:
             f"of all together {figures['total_error']:+.1%} ({figures['held_out_steps']} steps, up to "
             f"{figures['max_decode_rows']} decodes and {figures['max_prompt_rows']} prompt tokens)"
         )
-    for name, cost in (("decodes", host.launch_decodes), ("chunks", host.launch_chunks)):
+    launches = {"decodes": host.launch_decodes, "chunks": host.launch_chunks}
+    if host.launch_eager is not None:
+        launches["chunks without a graph"] = host.launch_eager
+    for name, cost in launches.items():
         lead = f", of which the device waits for {cost.lead_s * 1e6:.0f} us at most"
         lines.append(f"  host: launch {name} {_line(cost.seconds, 'sequence')}{lead}")
     lines.append(

@@ -14,6 +14,7 @@ from loadgen.simulator.step_model import (
     DECODE_CONTEXT,
     DECODE_ROWS,
     LEAST_SPEED,
+    LONGEST_CONTEXT,
     NUM_CHUNKS,
     PADDED_ROWS,
     Curve,
@@ -22,6 +23,7 @@ from loadgen.simulator.step_model import (
 from loadgen.simulator.step_times import MeasuredStep
 
 _MIN_SAMPLES = 3  # in each piece of a curve
+_MIN_LAST = 10  # in the last one, which says how the curve goes on
 _EACH = 16  # so many rows at most: a knot for each number
 _GROWTH = 1.2  # of the knots above
 _NOISE_LEVELS = 50
@@ -33,7 +35,8 @@ _MIN_AT_REST = 30  # steps, for what a launch lacks to be told
 def decode_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> StepCost:
     fit = _CostFit(steps, padding, lead_s)
     fit.add_curve(PADDED_ROWS, padding.decode_sizes)
-    fit.add_slope(DECODE_CONTEXT)
+    for name in (DECODE_CONTEXT, LONGEST_CONTEXT):
+        fit.add_slope(name)
     return fit.solve()
 
 
@@ -41,7 +44,7 @@ def chunk_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -
     fit = _CostFit(steps, padding, lead_s)
     fit.add_curve(PADDED_ROWS, padding.sizes)
     fit.add_curve(DECODE_ROWS, ())
-    for name in (DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK):
+    for name in (DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK, LONGEST_CONTEXT):
         fit.add_slope(name)
     return fit.solve()
 
@@ -145,6 +148,8 @@ def _knots(rows: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
         if is_one and since >= _MIN_SAMPLES:
             knots.append(value)
             since = 0
+    if since >= _MIN_LAST:
+        knots.append(int(values[-1]))  # or the fit would take the curve for flat there, where its table rises
     return np.array(knots, dtype=np.int64)
 
 

@@ -25,6 +25,7 @@ from loadgen.simulator.step_model import StepModel, StepTimer
 from loadgen.simulator.step_times import MeasuredStep, is_blocking, measured_steps
 
 _MIN_STEPS = 30
+_HELD_UP = 3  # times as long as usual: something else took the launching thread's time
 _HELD_OUT = 5  # every fifth step judges the fit and takes no part in it
 
 
@@ -48,14 +49,16 @@ def fit_profile(
     fitted = [step for place, step in enumerate(steps) if place % _HELD_OUT]
     blocking = is_blocking(entries)
     padding = Padding.from_json(config.get("padding"))
+    host = _host_costs(fitted, padding)
+    calm = fitted if blocking else _launched_in_time(fitted, host, padding)
     leads = (0.0, 0.0) if blocking else _leads(fitted, padding, limits)
-    model = _step_model(fitted, padding, leads)
+    model = _step_model(calm, padding, leads)
     return Profile(
         limits=limits,
         pipeline_depth=config["pipeline_depth"],
         blocking_launch=blocking,
         step=model,
-        host=_host_costs(fitted, leads),
+        host=host.with_leads(*leads),
         front_end=front_end_costs(entries, records, seen),
         source={
             "model": config.get("model") or "embedded",
@@ -122,23 +125,36 @@ def _leads(steps: list[MeasuredStep], padding: Padding, limits: SchedulerConfig)
     return decode_lead, chunk_lead
 
 
-def _host_costs(steps: list[MeasuredStep], leads_s: tuple[float, float]) -> HostCosts:
+def _launched_in_time(steps: list[MeasuredStep], host: HostCosts, padding: Padding) -> list[MeasuredStep]:
+    """Without those whose launch was held up: the device waited for it, and what it took is not its own."""
+    return [
+        step
+        for step in steps
+        if step.launch_s <= _HELD_UP * host.launch(step.shape, padding).seconds.of(step.shape.num_sequences)
+    ]
+
+
+def _host_costs(steps: list[MeasuredStep], padding: Padding) -> HostCosts:
+    """Still without leads."""
+    eager = [step for step in steps if padding.is_eager(step.shape)]
+    chunks = [step for step in _of_kind(steps, True) if not padding.is_eager(step.shape)]
     pauses = [step.pause_s for step in steps if step.pause_s is not None]
     return HostCosts(
         schedule=_line(_sequences(steps), [step.schedule_s for step in steps]),
-        launch_decodes=_launch_cost(_of_kind(steps, False), leads_s[0]),
-        launch_chunks=_launch_cost(_of_kind(steps, True), leads_s[1]),
+        launch_decodes=_launch_cost(_of_kind(steps, False)),
+        launch_chunks=_launch_cost(chunks),
+        launch_eager=_launch_cost(eager) if eager else None,
         commit=_line([step.num_generated for step in steps], [step.commit_s for step in steps]),
         pause_s=float(np.median(pauses)) if pauses else 0.0,
     )
 
 
-def _launch_cost(steps: list[MeasuredStep], lead_s: float) -> LaunchCost:
-    return LaunchCost(_line(_sequences(steps), [step.launch_s for step in steps]), lead_s)
+def _launch_cost(steps: list[MeasuredStep]) -> LaunchCost:
+    return LaunchCost(_line(_sequences(steps), [step.launch_s for step in steps]))
 
 
 def _sequences(steps: list[MeasuredStep]) -> list[int]:
-    return [step.shape.decode_rows + step.shape.num_chunks for step in steps]
+    return [step.shape.num_sequences for step in steps]
 
 
 def _line(counts: Sequence[float], seconds: Sequence[float]) -> Line:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from engine.config import SchedulerConfig
+from loadgen.simulator.padding import Padding
 from loadgen.simulator.step_model import StepModel
+from loadgen.simulator.step_shape import StepShape
 
 SCHEMA = "octavo.simulator.profile/2"
 
@@ -26,8 +28,11 @@ class Line:
     constant: float = 0.0
     slope: float = 0.0
 
+    def of(self, count: int) -> float:
+        return self.constant + self.slope * count
+
     def ns(self, count: int) -> int:
-        return int((self.constant + self.slope * count) * 1e9)
+        return int(self.of(count) * 1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,25 @@ class HostCosts:
     schedule: Line = field(default_factory=Line)  # by sequences
     launch_decodes: LaunchCost = field(default_factory=LaunchCost)
     launch_chunks: LaunchCost = field(default_factory=LaunchCost)  # beside decodes or alone
+    launch_eager: LaunchCost | None = None  # with chunks, too large for a graph; None: as other chunks
     commit: Line = field(default_factory=Line)  # by tokens
     pause_s: float = 0.0  # between two turns of the loop
+
+    def launch(self, shape: StepShape, padding: Padding) -> LaunchCost:
+        """Of such a step."""
+        if not shape.num_chunks:
+            return self.launch_decodes
+        if self.launch_eager is not None and padding.is_eager(shape):
+            return self.launch_eager
+        return self.launch_chunks
+
+    def with_leads(self, decodes_s: float, chunks_s: float) -> HostCosts:
+        return replace(
+            self,
+            launch_decodes=replace(self.launch_decodes, lead_s=decodes_s),
+            launch_chunks=replace(self.launch_chunks, lead_s=chunks_s),
+            launch_eager=self.launch_eager and replace(self.launch_eager, lead_s=chunks_s),
+        )
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> HostCosts:
@@ -54,6 +76,7 @@ class HostCosts:
             schedule=Line(**value["schedule"]),
             launch_decodes=_launch_cost(value["launch_decodes"]),
             launch_chunks=_launch_cost(value["launch_chunks"]),
+            launch_eager=_launch_cost(value["launch_eager"]) if value.get("launch_eager") else None,
             commit=Line(**value["commit"]),
             pause_s=value["pause_s"],
         )

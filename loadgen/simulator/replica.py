@@ -62,6 +62,7 @@ class Replica:
         self._timer = StepTimer(profile.step, max_rows=max_step_rows(limits), noise_seed=noise_seed)
         self._exertion = Exertion()
         self._host = profile.host
+        self._padding = profile.step.padding
         self._pause_ns = int(profile.host.pause_s * 1e9)
         self._depth = profile.pipeline_depth
         budget = self.scheduler.chunk_budget
@@ -115,8 +116,8 @@ class Replica:
     def _launch(self, plan: StepPlan) -> None:
         planned_ns = self.now_ns
         shape = shape_of_plan(plan)
-        num_sequences = shape.decode_rows + shape.num_chunks
-        cost = self._host.launch_chunks if shape.num_chunks else self._host.launch_decodes
+        num_sequences = shape.num_sequences
+        cost = self._host.launch(shape, self._padding)
         launched_ns = planned_ns + self._host.schedule.ns(num_sequences)
         self.now_ns = launched_ns + cost.seconds.ns(num_sequences)
         if self._blocking:

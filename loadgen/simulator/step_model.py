@@ -20,7 +20,8 @@ _NOISE_PERIOD = 1 << 14  # draws before they repeat
 LEAST_SPEED = 0.5  # of a device that has computed prompts for long
 
 PADDED_ROWS, DECODE_ROWS = CURVES = ("padded_rows", "decode_rows")
-DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK = SLOPES = ("decode_context", "num_chunks", "chunk_work")
+SLOPES = ("decode_context", "num_chunks", "chunk_work", "longest_context")
+DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK, LONGEST_CONTEXT = SLOPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,9 @@ class _Tables:
     def __init__(self, cost: StepCost, max_rows: int, noise_seed: int | None) -> None:
         empty = Curve([], [])
         self._padded, self._decode = (cost.curves.get(name, empty).table(max_rows) for name in CURVES)
-        self._context, self._chunk, self._work = (cost.slopes.get(name, 0.0) for name in SLOPES)
+        self._context, self._chunk, self._work, self._longest = (
+            cost.slopes.get(name, 0.0) for name in SLOPES
+        )
         self.slowdown = cost.slowdown
         factors = np.ones(1)
         if cost.noise and noise_seed is not None:
@@ -109,11 +112,12 @@ class _Tables:
         self.noise = itertools.cycle(factors.tolist())
 
     def of_shape(self, shape: StepShape, padded_rows: int) -> float:
-        decode_rows, decode_context, num_chunks, _, chunk_work = shape
+        decode_rows, decode_context, num_chunks, _, chunk_work, longest_context = shape
         return (
             self._padded[padded_rows]
             + self._decode[decode_rows]
             + self._context * decode_context
             + self._chunk * num_chunks
             + self._work * chunk_work
+            + self._longest * longest_context
         )

@@ -14,6 +14,11 @@ class StepShape(NamedTuple):
     num_chunks: int
     prompt_rows: int
     chunk_work: int  # query-key pairs of the chunks' attention: rows * (start + rows / 2), summed
+    longest_context: int = 0  # of one decode: in a small batch its attention ends last
+
+    @property
+    def num_sequences(self) -> int:
+        return self.decode_rows + self.num_chunks
 
     @property
     def total_rows(self) -> int:
@@ -25,7 +30,8 @@ def shape_of_plan(plan: StepPlan) -> StepShape:
     for _, _, start, num_tokens, _ in plan.chunks:
         prompt_rows += num_tokens
         work += num_tokens * (start + num_tokens // 2)
-    return StepShape(len(decodes), decodes.total_context, len(plan.chunks), prompt_rows, work)
+    longest = int(decodes.starts.max(initial=-1)) + 1
+    return StepShape(len(decodes), decodes.total_context, len(plan.chunks), prompt_rows, work, longest)
 
 
 def shape_of_entry(entry: StepEntry) -> StepShape:
@@ -38,4 +44,5 @@ def shape_of_entry(entry: StepEntry) -> StepShape:
         num_chunks=len(chunks),
         prompt_rows=sum(rows[num_decodes:]),
         chunk_work=sum(num_rows * (start + num_rows // 2) for start, num_rows in chunks),
+        longest_context=max(starts[:num_decodes], default=-1) + 1,
     )

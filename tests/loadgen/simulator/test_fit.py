@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from engine.record import RequestRecord, StepEntry
+from loadgen.simulator.cost_fit import _knots
 from loadgen.simulator.exertion import Exertion
 from loadgen.simulator.fit import fit_profile
 from loadgen.simulator.front_end import ClientView
@@ -112,6 +113,32 @@ def test_the_machine_behind_a_log_is_found(depth: int) -> None:
     for launch in (host.launch_decodes, host.launch_chunks):
         assert launch.seconds.constant == pytest.approx(LAUNCH_NS / 1e9, rel=0.05)
         assert launch.lead_s == pytest.approx(LEAD_NS / 1e9 if depth == 2 else 0, abs=3e-5)
+
+
+def test_a_curve_ends_at_the_largest_steps() -> None:
+    """Though they may lie closer to the knot before than knots do."""
+    assert _knots(np.array([20] * 9 + [23] * 12), []).tolist() == [20, 23]
+
+
+def test_launches_without_a_graph_cost_more_and_are_told_apart() -> None:
+    entries = make_log(2, noise=0)
+    for entry in entries:
+        if PADDED.padding.is_eager(shape_of_entry(entry)):
+            entry.launch_ns *= 10
+    host = fit_profile(header(2), entries, []).host
+    assert host.launch_eager is not None
+    assert host.launch_chunks.seconds.constant == pytest.approx(LAUNCH_NS / 1e9, rel=0.05)
+    assert host.launch_eager.seconds.of(20) == pytest.approx(10 * LAUNCH_NS / 1e9, rel=0.05)
+
+
+def test_the_device_is_not_blamed_for_launches_that_were_held_up() -> None:
+    entries = make_log(2, noise=0.02)
+    for entry in entries[::50]:
+        entry.launch_ns += 60_000_000
+        entry.device_ns += 60_000_000
+        entry.collected_at_ns += 60_000_000
+    step = fit_profile(header(2), entries, []).step
+    assert max(*step.decode_only.noise, *step.with_chunks.noise) < 1.1
 
 
 def test_noise_keeps_the_total_and_repeats_with_its_seed() -> None:

@@ -47,8 +47,10 @@ def test_a_runner_pads_as_it_says() -> None:
             expected = plan.num_tokens if key is None else key[0]
             eager += key is None
         else:
-            expected = runner._size(plan)
-        assert padding.rows_of(StepShape(num_decodes, 0, len(chunks), sum(chunks), 0)) == expected
+            key, expected = None, runner._size(plan)
+        shape = StepShape(num_decodes, 0, len(chunks), sum(chunks), 0)
+        assert padding.rows_of(shape) == expected
+        assert padding.is_eager(shape) == (bool(chunks) and key is None)
     assert 0 < eager < 400
 
 
