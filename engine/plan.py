@@ -184,6 +184,11 @@ class StepPlan:
         return len(self.decodes) + self.num_prompt_tokens
 
     @property
+    def scores_prompts(self) -> bool:
+        """Whether log-probabilities of prompt tokens are asked for, which need all their hidden rows."""
+        return any(chunk.sequence.params.prompt_logprobs is not None for chunk in self.chunks)
+
+    @property
     def scheduled(self) -> list[ScheduledSequence]:
         """All that it computes, in the order of the flat batch."""
         return [*self.decodes, *self.chunks]

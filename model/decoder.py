@@ -58,12 +58,16 @@ class Decoder(nn.Module):
         self._destinations = self._checkpoint_destinations()
 
     @torch.inference_mode()
-    def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, plan: Any) -> torch.Tensor:
+    def forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, plan: Any, wanted: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """token_ids [T] and positions [T], int64; `plan` is the attention backend's for these rows.
 
-        Returns the normed hidden rows [T, hidden_size] and writes the rows' K and V.
+        Writes the K and V of all rows. Returns the normed hidden rows [R, hidden_size] of those `wanted`
+        ([R] int64, at least one; all, if None). For the others the last layer ends with its attention, which
+        saves a prompt of many tokens most of one layer's products.
         """
-        hidden: torch.Tensor = self.model(token_ids, positions, plan)
+        hidden: torch.Tensor = self.model(token_ids, positions, plan, wanted)
         return hidden
 
     @torch.inference_mode()
@@ -122,12 +126,16 @@ class Transformer(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
         self.rotary = RotaryTable(config, place.dtype, place.device)
 
-    def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, plan: Any) -> torch.Tensor:
+    def forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, plan: Any, wanted: torch.Tensor | None
+    ) -> torch.Tensor:
         residual = self.embed_tokens(token_ids)
         rotary = self.rotary(positions)
         delta: torch.Tensor | None = None
-        for layer in self.layers:
+        *layers, last = self.layers
+        for layer in layers:
             delta, residual = layer(delta, residual, rotary, plan)
+        delta, residual = last(delta, residual, rotary, plan, wanted)
         hidden: torch.Tensor
         hidden, _ = self.norm(delta, residual)
         return hidden

@@ -55,13 +55,17 @@ class SelfAttention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
 
-    def forward(self, hidden: torch.Tensor, rotary: RotaryRows, plan: Any) -> torch.Tensor:
+    def forward(
+        self, hidden: torch.Tensor, rotary: RotaryRows, plan: Any, wanted: torch.Tensor | None
+    ) -> torch.Tensor:
+        """All rows' K and V are written; attention's output [R, hidden] is of the `wanted` rows."""
         qkv = self.qkv_proj(hidden).view(-1, sum(self.heads), self.head_dim)
         norms = None
         if self.q_norm is not None and self.k_norm is not None:
             norms = self.q_norm.weight, self.k_norm.weight
         q, k, v = norm_and_rotate(qkv, self.heads, norms, self.eps, *rotary)
-        out: torch.Tensor = self.o_proj(self.attention.forward(plan, self.layer, q, k, v))
+        attended = self.attention.forward(plan, self.layer, q, k, v)
+        out: torch.Tensor = self.o_proj(attended if wanted is None else attended[wanted])
         return out
 
 
@@ -91,13 +95,20 @@ class DecoderLayer(nn.Module):
         self.mlp = MLP(config, place)
 
     def forward(
-        self, delta: torch.Tensor | None, residual: torch.Tensor, rotary: RotaryRows, plan: Any
+        self,
+        delta: torch.Tensor | None,
+        residual: torch.Tensor,
+        rotary: RotaryRows,
+        plan: Any,
+        wanted: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`delta` is what the layer before left to add to `residual`, so that sum and norm are one kernel.
 
-        Returns this layer's own (delta, residual).
+        Returns this layer's own (delta, residual), of the rows `wanted` ([R] int64; all, if None).
         """
         hidden, residual = self.input_layernorm(delta, residual)
-        hidden = self.self_attn(hidden, rotary, plan)
+        hidden = self.self_attn(hidden, rotary, plan, wanted)
+        if wanted is not None:
+            residual = residual[wanted]
         hidden, residual = self.post_attention_layernorm(hidden, residual)
         return self.mlp(hidden), residual

@@ -19,7 +19,7 @@ class StepInputs:
 
     token_ids: torch.Tensor  # [T] int64
     positions: torch.Tensor  # [T] int64
-    sampled_tokens: torch.Tensor  # [R] int64: for each sampled sequence, its last index in the T rows
+    last_tokens: torch.Tensor  # [R] int64: where in the T rows each sampled sequence ends; one row at least
     attention: AttentionBatch
 
 
@@ -49,6 +49,7 @@ class InputBuilder:
         context_lens = starts + query_lens
         max_blocks = -(-int(context_lens.max()) // self._block_size)
         samples = np.array([entry.samples for entry in scheduled], dtype=bool)
+        samples[-1] |= not samples.any()  # so that there is a row to compute in the last layer
         attention = AttentionBatch(
             num_decodes=len(plan.decodes),
             query_lens=query_lens.tolist(),
@@ -59,7 +60,7 @@ class InputBuilder:
         return StepInputs(
             token_ids=self._token_ids(plan, rows),
             positions=self._upload(positions),
-            sampled_tokens=self._upload(ends[samples] - 1),
+            last_tokens=self._upload(ends[samples] - 1),
             attention=attention,
         )
 

@@ -113,9 +113,7 @@ class MixedGraphs:
 
     def takes(self, plan: StepPlan) -> bool:
         """Prompt logprobs need the logits of every row, which the graphs leave out."""
-        if not plan.chunks or any(c.sequence.params.prompt_logprobs is not None for c in plan.chunks):
-            return False
-        return self._key(plan) is not None
+        return bool(plan.chunks) and not plan.scores_prompts and self._key(plan) is not None
 
     def _key(self, plan: StepPlan) -> tuple[int, int] | None:
         """The smallest graph that holds the step."""
@@ -174,8 +172,8 @@ class MixedGraphs:
             slots=slots,
             schedule=schedule,
         )
-        hidden = self._decoder(token_ids, positions, self._attention.plan_chunks(chunks, decodes))
-        return self._decoder.head(hidden[last_rows])
+        plan = self._attention.plan_chunks(chunks, decodes)
+        return self._decoder.head(self._decoder(token_ids, positions, plan, last_rows))
 
     def _pack(self, plan: StepPlan, layout: _Layout) -> np.ndarray:
         """One int32 array with everything that the graph reads about the step's chunks."""

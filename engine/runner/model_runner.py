@@ -117,11 +117,14 @@ class ModelRunner:
         """All rows of the plan in one forward pass; what comes of it is added to the launch."""
         inputs = self._inputs.build(plan)
         attention_plan = self._attention.plan(inputs.attention)
-        hidden = self._decoder(inputs.token_ids, inputs.positions, attention_plan)
+        wanted = None if plan.scores_prompts else inputs.last_tokens
+        hidden = self._decoder(inputs.token_ids, inputs.positions, attention_plan, wanted)
+        if plan.scores_prompts:
+            launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
+            hidden = hidden[inputs.last_tokens]
         scheduled = plan.sampled
         if scheduled:
-            self._sample_rows(launch, self._decoder.logits(hidden[inputs.sampled_tokens]), scheduled)
-        launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
+            self._sample_rows(launch, self._decoder.logits(hidden), scheduled)
 
     def _sample_rows(self, launch: StepLaunch, logits: torch.Tensor, scheduled: SampledSequences) -> None:
         launch.sample(

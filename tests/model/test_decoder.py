@@ -55,6 +55,17 @@ def test_logits_equal_transformers_under_any_chunking_and_batch(architecture: st
             assert_close(torch.cat(got[key]), expected[key])
 
 
+@pytest.mark.parametrize("architecture", ["smollm", "qwen3", "qwen2"])
+def test_rows_that_are_not_wanted_change_nothing_but_their_own_logits(architecture: str) -> None:
+    """The K and V that they leave behind are what the next step reads."""
+    hf_model, _ = make_tiny_model(architecture)
+    all_rows, last_rows = (Stepper(build_decoder(hf_model, num_blocks=64), 64) for _ in range(2))
+    for work in ({0: [*range(3, 20)], 1: [5, 7, 32]}, {0: [9], 1: [11, 12]}, {0: [1], 1: [2], 2: [8, 9]}):
+        expected, got = all_rows.step(work), last_rows.step(work, last_only=True)
+        for key, rows in got.items():
+            assert_close(rows, expected[key][-1:])
+
+
 def test_long_context_crosses_scaled_rope_lengths() -> None:
     """Past the original length, where scaled frequencies matter most."""
     for architecture in ("llama3", "llama-yarn", "llama-linear"):

@@ -89,10 +89,11 @@ class Stepper:
             table.append(self.free.pop())
         return table
 
-    def step(self, work: dict[int, list[int]]) -> dict[int, torch.Tensor]:
+    def step(self, work: dict[int, list[int]], last_only: bool = False) -> dict[int, torch.Tensor]:
         """Feed each sequence (key) its next tokens; returns the logits [tokens, vocab] of all its rows.
 
-        A single token after cached ones counts as a decode, anything else as a chunk.
+        A single token after cached ones counts as a decode, anything else as a chunk. With `last_only` the
+        decoder is asked for the last row of each alone: [1, vocab].
         """
         decodes = [key for key, ids in work.items() if len(ids) == 1 and self.cached.get(key, 0) > 0]
         order = decodes + [key for key in work if key not in decodes]
@@ -118,8 +119,10 @@ class Stepper:
             slots=torch.tensor(slots, device=device),
         )
         plan = self.decoder.attention.plan(batch)
-        hidden = self.decoder(
-            torch.tensor(token_ids, device=device), torch.tensor(positions, device=device), plan
-        )
-        rows = self.decoder.logits(hidden).split(batch.query_lens)
+        tokens, at = torch.tensor(token_ids, device=device), torch.tensor(positions, device=device)
+        query_lens, wanted = batch.query_lens, None
+        if last_only:
+            wanted = torch.tensor(query_lens, device=device).cumsum(0) - 1
+            query_lens = [1] * len(query_lens)
+        rows = self.decoder.logits(self.decoder(tokens, at, plan, wanted)).split(query_lens)
         return dict(zip(order, rows, strict=True))
