@@ -25,13 +25,29 @@ class OneShotAllReduce:
         """All ranks call this alike. Raises RuntimeError where the GPUs cannot read each other's memory."""
         import torch.distributed._symmetric_memory as symmetric_memory
 
-        self._group_name = group.group_name
+        self._group = group
+        self._device = device
         self._max_bytes = max_bytes
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
         for dtype in _DTYPES:
             buffer = symmetric_memory.empty(max_bytes // dtype.itemsize, dtype=dtype, device=device)
             symmetric_memory.rendezvous(buffer, group)
             self._buffers[dtype] = buffer
+
+    def shared_int32(self, *shape: int, fill: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A tensor that the other GPUs can write to, and the addresses of all ranks' [ranks] int64.
+
+        All ranks call this alike, and meet before the first of them writes.
+        """
+        import torch.distributed._symmetric_memory as symmetric_memory
+
+        own = symmetric_memory.empty(*shape, dtype=torch.int32, device=self._device)
+        handle = symmetric_memory.rendezvous(own, self._group)
+        own.fill_(fill)
+        torch.cuda.synchronize(self._device)
+        ranks = range(handle.world_size)
+        addresses = [handle.get_buffer(rank, shape, torch.int32).data_ptr() for rank in ranks]
+        return own, torch.tensor(addresses, device=self._device)
 
     def takes(self, x: torch.Tensor) -> bool:
         return x.dtype in self._buffers and x.nbytes <= self._max_bytes and x.nbytes % _ALIGNMENT == 0
@@ -40,6 +56,6 @@ class OneShotAllReduce:
         """The sum of every rank's `x`, a new tensor of its shape."""
         buffer = self._buffers[x.dtype][: x.numel()]
         total: torch.Tensor = torch.ops.symm_mem.one_shot_all_reduce_copy(
-            buffer, x.reshape(-1), "sum", self._group_name
+            buffer, x.reshape(-1), "sum", self._group.group_name
         )
         return total.view(x.shape)

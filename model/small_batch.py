@@ -18,6 +18,7 @@ from kernels.attention.interface import DecodeBatch
 from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fused_decode_attention
 from kernels.triton.embedding import embed_tokens
 from kernels.triton.epilogue import Epilogue
+from kernels.triton.exchange_norm import EMPTY, SLOTS, Mailboxes, exchange_norm
 from kernels.triton.gemv import gemv
 from kernels.triton.residual_norm import residual_norm
 from kernels.triton.skinny_gemm import MAX_ROWS, skinny_gemm
@@ -64,6 +65,7 @@ class SmallBatchDecode:
             raise ValueError(f"the small-batch kernels do not cover this {config.architecture}")
         self.decoder = decoder
         self.tp = decoder.tp
+        self.mailboxes = open_mailboxes(decoder.tp, self.shape.hidden_size)
         self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
         weight = decoder.lm_head.weight
         self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
@@ -81,11 +83,12 @@ class SmallBatchDecode:
     @contextmanager
     def on_its_own(self) -> Iterator[None]:
         """Steps in here wait for no other rank, and compute nothing that makes sense."""
-        self.tp = LoneRank(self.tp.rank, self.tp.size)
+        mailboxes = self.mailboxes
+        self.tp, self.mailboxes = LoneRank(self.tp.rank, self.tp.size), None
         try:
             yield
         finally:
-            self.tp = self.decoder.tp
+            self.tp, self.mailboxes = self.decoder.tp, mailboxes
 
     @torch.inference_mode()
     def run(
@@ -104,7 +107,7 @@ class SmallBatchDecode:
         """
         num_rows = len(token_ids)
         tiles = tiles or step_tiles(self._device_name, self.shape, num_rows, batch.max_context)
-        step = _Step(self._buffers, tiles, num_rows, self.decoder, self.tp)
+        step = _Step(self._buffers, tiles, num_rows, self.decoder, self.tp, self.mailboxes)
         model = self.decoder.model
         context = DecodeContext(
             batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
@@ -186,11 +189,18 @@ class _Step:
     """The launches of one step over its rows' share of the buffers."""
 
     def __init__(
-        self, buffers: _Buffers, tiles: StepTiles, num_rows: int, decoder: Decoder, tp: TensorParallel
+        self,
+        buffers: _Buffers,
+        tiles: StepTiles,
+        num_rows: int,
+        decoder: Decoder,
+        tp: TensorParallel,
+        mailboxes: Mailboxes | None,
     ) -> None:
         self.tiles = tiles
         self.eps = decoder.config.rms_norm_eps
         self.tp = tp
+        self.mailboxes = mailboxes
         self.decoder = decoder
         self.num_rows = num_rows
         self.residual = buffers.residual[:num_rows]
@@ -199,8 +209,10 @@ class _Step:
         self.attended = buffers.attended[:num_rows]
         self.activations = buffers.activations[:num_rows]
         self._buffers = buffers
-        # Parts of a split product that the residual still lacks, if any: the next norm adds them.
+        # Parts of a product that the residual still lacks, if any: the next norm adds them, and with
+        # mailboxes those of the other ranks.
         self._pending: torch.Tensor | None = None
+        self._num_exchanges = 0
         self._attention_partials: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def embed(self, token_ids: torch.Tensor) -> None:
@@ -240,10 +252,20 @@ class _Step:
                 bias=bias,
             )
             return
-        residual_norm(self.residual, norm_weight, self.normed, self.eps, partials=self._pending)
-        self._pending = None
+        self._norm(norm_weight)
         product = gemv if tile.kernel == "gemv" else skinny_gemm
         product(self.normed, weight, out, tile, epilogue, bias=bias)
+
+    def _norm(self, weight: torch.Tensor) -> None:
+        """normed = norm(residual), what is pending added first."""
+        if self.mailboxes is None or self._pending is None:
+            residual_norm(self.residual, weight, self.normed, self.eps, partials=self._pending)
+        else:
+            # Two a layer, so that the slots alternate from one step to the next too.
+            slot = self._num_exchanges % SLOTS
+            exchange_norm(self._pending, self.mailboxes, slot, self.residual, weight, self.normed, self.eps)
+            self._num_exchanges += 1
+        self._pending = None
 
     def attend(
         self,
@@ -282,7 +304,8 @@ class _Step:
     def add_product(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> None:
         """residual += x @ weight.T, or its parts are left for the next norm to add."""
         if self.tp.size > 1:
-            self._pending = self._sum_over_ranks(x, weight, tile)
+            parts = self._own_parts(x, weight, tile)
+            self._pending = parts if self.mailboxes is not None else self._sum_over_ranks(parts)
             return
         if tile.kernel == "gemv":
             gemv(x, weight, self.residual, tile, Epilogue.ADD)
@@ -291,8 +314,8 @@ class _Step:
             self._pending = _view(self._buffers.partials, tile.splits, *self.residual.shape)
         skinny_gemm(x, weight, self.residual, tile, Epilogue.ADD, partials=self._pending)
 
-    def _sum_over_ranks(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> torch.Tensor:
-        """The ranks' sum of x @ weight.T as one part, [1, M, hidden] fp32."""
+    def _own_parts(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> torch.Tensor:
+        """This rank's x @ weight.T as [splits, M, hidden] fp32, to be summed."""
         parts = _view(self._buffers.partials, tile.splits, *self.residual.shape)
         if tile.kernel == "gemv":
             gemv(x, weight, parts[0], tile)
@@ -301,8 +324,20 @@ class _Step:
         else:
             tile = replace(tile, reduce="partials")
             skinny_gemm(x, weight, self.residual, tile, Epilogue.ADD, partials=parts)
-            parts = parts.sum(dim=0, keepdim=True)
-        return self.tp.all_reduce(parts)
+        return parts
+
+    def _sum_over_ranks(self, parts: torch.Tensor) -> torch.Tensor:
+        """As one part, [1, M, hidden]."""
+        return self.tp.all_reduce(parts if len(parts) == 1 else parts.sum(dim=0, keepdim=True))
+
+
+def open_mailboxes(tp: TensorParallel, hidden_size: int) -> Mailboxes | None:
+    """None where the GPUs cannot write to each other's memory. All ranks call this alike."""
+    if tp.one_shot is None:
+        return None
+    own, addresses = tp.one_shot.shared_int32(SLOTS, tp.size, MAX_ROWS, hidden_size, fill=EMPTY)
+    tp.minimum(0)  # until all are empty
+    return Mailboxes(own, addresses, tp.rank)
 
 
 def _view(buffer: torch.Tensor, *shape: int) -> torch.Tensor:

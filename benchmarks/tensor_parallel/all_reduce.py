@@ -1,5 +1,8 @@
 """Right sums, and the time of an all-reduce in a CUDA graph: NCCL and one kernel over peer memory, by size.
 
+Also of an all-reduce with what follows it in a decode of a few rows, residual add and RMSNorm: in one kernel
+over mailboxes, and in two.
+
     python -m benchmarks.tensor_parallel.all_reduce --ranks 2
 
 Without GPUs it runs over gloo, to try out the script. NCCL comes first: the other's setting-up may fail.
@@ -8,12 +11,13 @@ Without GPUs it runs over gloo, to try out the script. NCCL comes first: the oth
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -78,6 +82,8 @@ def measure(
         one_shot = OneShotAllReduce(group, device, max_rows * HIDDEN_SIZE * 4)
         for row in bench.all_sizes("one-shot", one_shot, max_rows):
             bench.tell(results, row)
+        for row in bench.sums_and_norms(replace(tp, one_shot=one_shot)):
+            bench.tell(results, row)
     tp.minimum(0)  # wait for the others
     os._exit(0)
 
@@ -108,6 +114,39 @@ class Bench:
                 right = all(torch.allclose(y.float(), expected, 2e-2, 2e-2) for y in (first, last))
                 name = str(dtype).removeprefix("torch.")
                 yield {"how": how, "dtype": name, "kib": x.nbytes / 1024, "us": us, "right": right}
+
+    def sums_and_norms(self, tp: TensorParallel) -> Iterable[dict[str, object]]:
+        """`exchange_norm`, and one-shot before `residual_norm`. The residual grows with every call."""
+        from kernels.triton.exchange_norm import exchange_norm
+        from kernels.triton.residual_norm import residual_norm
+        from model.small_batch import open_mailboxes
+
+        mailboxes = open_mailboxes(tp, HIDDEN_SIZE)
+        assert mailboxes is not None
+        weight = torch.ones(HIDDEN_SIZE, dtype=torch.bfloat16, device=self.device)
+        for num_rows in (1, 4, 16, 64):
+            parts = [self._part(rank, num_rows, torch.float32) for rank in range(tp.size)]
+            total, own = torch.stack(parts).sum(0), parts[tp.rank][None]
+            residual = torch.zeros_like(total)
+            normed = residual.to(torch.bfloat16)
+            slots = itertools.cycle(range(2))
+
+            def exchange(own=own, residual=residual, normed=normed, slots=slots) -> torch.Tensor:
+                exchange_norm(own, mailboxes, next(slots), residual, weight, normed, 1e-6)
+                return residual
+
+            def both(own=own, residual=residual, normed=normed) -> torch.Tensor:
+                residual_norm(residual, weight, normed, 1e-6, partials=tp.all_reduce(own))
+                return residual
+
+            for how, call in (("mailboxes + norm", exchange), ("one-shot, norm", both)):
+                residual.zero_()
+                us, _ = self.time(call)
+                calls = (residual * total).sum() / (total * total).sum()
+                expected = normed.float() * residual.square().mean(-1, keepdim=True).sqrt()
+                right = torch.allclose(residual, total * calls.round(), 1e-3, 1e-1)
+                right &= torch.allclose(expected, residual, 2e-2, 1e-1)
+                yield {"how": how, "dtype": "float32", "kib": own.nbytes / 1024, "us": us, "right": right}
 
     def _part(self, rank: int, num_rows: int, dtype: torch.dtype) -> torch.Tensor:
         """What that rank adds: any rank can make it."""

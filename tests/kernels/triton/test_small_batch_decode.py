@@ -6,14 +6,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from kernels.attention.interface import DecodeBatch
+from kernels.triton.exchange_norm import EMPTY, SLOTS, Mailboxes, exchange_norm
+from kernels.triton.skinny_gemm import MAX_ROWS
 from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
+from model import small_batch
 from model.config import ModelConfig
 from model.decoder import Decoder
 from model.parallel import TensorParallel
@@ -94,6 +97,9 @@ def test_step_equals_the_generic_decoder(
     assert_same_caches(paged, stepper)
 
 
+T = TypeVar("T")
+
+
 class TurnTakingRank(TensorParallel):
     """A rank in a thread; while it computes, it keeps Triton's interpreter for itself."""
 
@@ -105,7 +111,10 @@ class TurnTakingRank(TensorParallel):
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
         return self._together(super().all_gather, x)
 
-    def _together(self, collective: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    def minimum(self, value: int) -> int:
+        return self._together(super().minimum, value)
+
+    def _together(self, collective: Callable[[T], T], x: T) -> T:
         self.interpreter.release()
         try:
             return collective(x)
@@ -113,12 +122,48 @@ class TurnTakingRank(TensorParallel):
             self.interpreter.acquire()
 
 
-@pytest.mark.parametrize("tiles", [ONE_ROW, MANY_ROWS], ids=["gemv", "split"])
-def test_two_ranks_equal_one(tiles: StepTiles) -> None:
+class PeerMemory:
+    """What a rank needs of `OneShotAllReduce`; all ranks are in this process."""
+
+    def __init__(self, rank: int, boxes: list[torch.Tensor]) -> None:
+        self._rank, self._boxes = rank, boxes
+
+    def takes(self, x: torch.Tensor) -> bool:
+        return False
+
+    def shared_int32(self, *shape: int, fill: int) -> tuple[torch.Tensor, torch.Tensor]:
+        own = self._boxes[self._rank]
+        assert own.shape == shape and fill == EMPTY
+        return own, torch.tensor([box.data_ptr() for box in self._boxes])
+
+
+def exchange_in_turns(ranks: list[TurnTakingRank]) -> Callable[..., None]:
+    """Nobody else runs while a kernel waits for the others' parts: those are there before it begins."""
+
+    def exchange(parts: torch.Tensor, mailboxes: Mailboxes, slot: int, *rest: Any) -> None:
+        every = ranks[mailboxes.rank].all_gather(parts.sum(0)).chunk(len(ranks), dim=1)
+        for rank, part in enumerate(every):
+            if rank != mailboxes.rank:
+                mailboxes.own[slot, rank, : len(part)] = (part + 0.0).view(torch.int32)
+        exchange_norm(parts, mailboxes, slot, *rest)
+
+    return exchange
+
+
+@pytest.mark.parametrize(
+    ("tiles", "has_mailboxes"),
+    [(MANY_ROWS, False), (ONE_ROW, True), (MANY_ROWS, True)],
+    ids=["all-reduce", "gemv, mailboxes", "split, mailboxes"],
+)
+def test_two_ranks_equal_one(tiles: StepTiles, has_mailboxes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The residual is added once, and every rank has all logits."""
     shapes = {"head_dim": 64, "intermediate_size": 256, "num_attention_heads": 4, "vocab_size": 321}
     model, _ = make_tiny_model("qwen3", **shapes)
     store = dist.HashStore()
+    box_shape = (SLOTS, 2, MAX_ROWS, model.config.hidden_size)
+    boxes = [torch.full(box_shape, EMPTY, dtype=torch.int32) for _ in range(2)]
+    ranks: list[Any] = [None, None]
+    monkeypatch.setattr(small_batch, "exchange_norm", exchange_in_turns(ranks))
 
     def run(tp: TensorParallel) -> torch.Tensor:
         decoder = build_decoder(model, block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS, tp=tp)
@@ -132,14 +177,17 @@ def test_two_ranks_equal_one(tiles: StepTiles) -> None:
         return logits
 
     def run_rank(rank: int) -> torch.Tensor:
-        tp = TurnTakingRank(rank, 2, dist.ProcessGroupGloo(store, rank, 2))
-        with tp.interpreter:
-            return run(tp)
+        peers: Any = PeerMemory(rank, boxes) if has_mailboxes else None
+        ranks[rank] = TurnTakingRank(rank, 2, dist.ProcessGroupGloo(store, rank, 2), peers)
+        with TurnTakingRank.interpreter:
+            return run(ranks[rank])
 
     expected = run(TensorParallel())
     with ThreadPoolExecutor(2) as pool:
         for logits in pool.map(run_rank, range(2)):
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    # The rank that is second sends its parts to one that has been given them.
+    assert any(bool((box != EMPTY).any()) for box in boxes) == has_mailboxes
 
 
 def decode_batch(stepper: Stepper, lens: list[int], num_padding: int) -> DecodeBatch:
