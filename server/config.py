@@ -57,8 +57,8 @@ class ServerConfig:
     )
     reasoning_alias: bool = flag(False, "send the reasoning also as `reasoning`, vLLM's newer name", "api")
     generation_config: Literal["auto", "none"] = flag(
-        "none",
-        "sampling defaults: the API's own, or auto: the model's generation_config.json",
+        "auto",
+        "sampling defaults: those that the model's makers give (generation_config.json), or the API's own",
         "api",
         ("auto", "none"),
     )

@@ -11,7 +11,7 @@ from model.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class TextBundle:
-    """`sampling_defaults` are the model's own (generation_config.json), by `SamplingParams` field name."""
+    """`sampling_defaults` are the model's own (`--generation-config`), by `SamplingParams` field name."""
 
     tokenizer: Tokenizer
     chat_template: ChatTemplate

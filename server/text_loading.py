@@ -6,6 +6,8 @@ from pathlib import Path
 
 from engine.sampling_params import ParameterError, SamplingParams
 from model.config import ModelError
+from model.embedded import EMBEDDED_NAME
+from model.embedded import SAMPLING_DEFAULTS as EMBEDDED_SAMPLING_DEFAULTS
 from model.source import ModelSource, resolve_model
 from model.text.chat_template_files import load_chat_template
 from model.text.pretrained_files import read_json
@@ -31,9 +33,9 @@ def load_text_bundle(source: ModelSource, tokenizer: str | None, config: ServerC
 
 
 def read_sampling_defaults(source: ModelSource) -> dict[str, float]:
-    """Those of the sampling parameters that generation_config.json sets. Raises `ModelError`."""
-    if source.kind != "folder":
-        return {}
+    """Those of the sampling parameters that the model's makers set. Raises `ModelError`."""
+    if source.kind == "gguf":  # has no such file
+        return dict(EMBEDDED_SAMPLING_DEFAULTS) if source.name == EMBEDDED_NAME else {}
     file = source.path / "generation_config.json"
     content = read_json(file) or {}
     if not isinstance(content, dict):
@@ -42,7 +44,7 @@ def read_sampling_defaults(source: ModelSource) -> dict[str, float]:
     try:
         SamplingParams(**defaults)
     except (ParameterError, TypeError) as error:
-        raise ModelError(f"{file}: {error}; without --generation-config auto it is not read") from None
+        raise ModelError(f"{file}: {error}; with --generation-config none it is not read") from None
     return defaults
 
 

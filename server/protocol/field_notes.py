@@ -108,22 +108,25 @@ NOTES = {
     # How tokens are drawn
     "temperature": FieldNote(
         "Below 0.00001 the most likely token is taken",
-        "1, or the model's with `--generation-config auto`",
+        "the model's own, else 1",
         _within(0, 2),
-        "vLLM: the model's own default; raised to 0.01 if it is smaller but not 0.",
+        "OpenAI: 1 by default. vLLM: raised to 0.01 if it is smaller but not 0.",
     ),
     "top_p": FieldNote(
         "Draw from the most likely tokens with this probability together",
-        "1",
+        "the model's own, else 1",
         {"exclusiveMinimum": 0, "maximum": 1},
         "OpenAI: takes 0. vLLM: the same.",
     ),
     "top_k": FieldNote(
-        "Draw from so many tokens; 0 and -1 are off", "0", _within(-1, 2**31 - 1), _NOT_IN_OPENAI
+        "Draw from so many tokens; 0 and -1 are off",
+        "the model's own, else 0",
+        _within(-1, 2**31 - 1),
+        _NOT_IN_OPENAI,
     ),
     "min_p": FieldNote(
         "Leave out tokens less likely than this share of the most likely one",
-        "0",
+        "the model's own, else 0",
         _within(0, 1),
         _NOT_IN_OPENAI,
     ),
@@ -139,7 +142,7 @@ NOTES = {
     ),
     "repetition_penalty": FieldNote(
         "Divides the positive logits of tokens of prompt and answer, multiplies the negative ones",
-        "1",
+        "the model's own, else 1",
         _within(0.001, 1000),
         "OpenAI: none. vLLM: any above 0.",
     ),

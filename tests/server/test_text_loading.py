@@ -7,7 +7,7 @@ import pytest
 
 from engine.sampling_params import SamplingParams
 from model.config import ModelError
-from model.source import ModelSource
+from model.source import ModelSource, resolve_model
 from server.text_loading import read_sampling_defaults
 
 
@@ -25,6 +25,11 @@ def test_sampling_fields_are_taken_and_others_left(tmp_path: Path) -> None:
 
 def test_a_model_without_the_file_has_none(tmp_path: Path) -> None:
     assert read_sampling_defaults(ModelSource("folder", tmp_path, "tiny")) == {}
+
+
+def test_a_gguf_file_has_none_unless_it_is_the_embedded_model() -> None:
+    assert read_sampling_defaults(resolve_model(None)) == {"temperature": 0.2, "top_p": 0.9}
+    assert read_sampling_defaults(ModelSource("gguf", Path("tiny.gguf"), "tiny")) == {}
 
 
 @pytest.mark.parametrize("content", [{"temperature": 5}, {"top_p": "high"}, [1], "text"])
