@@ -13,7 +13,7 @@ import orjson
 from loadgen.cli import arguments as shared
 from loadgen.cli import exit_codes
 from loadgen.cli.conclude import guarded
-from loadgen.cli.explain import explain
+from loadgen.cli.explain import explain, tell_kept
 from loadgen.cli.load import add_workload_arguments, workload
 from loadgen.cli.values import positive_float, positive_int, share
 from loadgen.record import files
@@ -139,4 +139,6 @@ def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> int:
         path = Path(arguments.output) / files.CAPACITY
         path.write_bytes(orjson.dumps(search, option=orjson.OPT_INDENT_2))
     print(verdict(search))
+    if arguments.output:
+        tell_kept(arguments.output)
     return exit_codes.VALID if best else exit_codes.OBJECTIVE_MISSED

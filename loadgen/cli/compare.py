@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from loadgen.cli.explain import tell_written
 from loadgen.figures.compare import compare
 from loadgen.figures.summary import summarize
 from loadgen.record import RunError, read_run
@@ -31,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(render_comparison_text(runs, summaries, changes))
         if arguments.output is not None:
             _write(Path(arguments.output), render_comparison_page(runs, summaries, changes), changes)
+            tell_written(arguments.output)
     except (RunError, ValueError, OSError) as error:
         print(f"octavo compare: {error}", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 from typing import NoReturn
 
@@ -26,3 +27,12 @@ def explain(
         parser.exit(exit_codes.USAGE, f"{parser.prog}: {message}; see {parser.prog} --help\n")
 
     parser.error = fail  # type: ignore[method-assign]
+
+
+def tell_kept(directory: str) -> None:
+    """Where a run's record is, and what to do with it. Beside the figures, which go to stdout."""
+    print(f"kept in {directory}; octavo report {directory} -o report.html draws it", file=sys.stderr)
+
+
+def tell_written(file: str) -> None:
+    print(f"wrote {file}", file=sys.stderr)

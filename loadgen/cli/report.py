@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from loadgen.cli import arguments as shared
+from loadgen.cli.explain import tell_written
 from loadgen.figures.objectives import Objective
 from loadgen.figures.summary import summarize
 from loadgen.record import RunError, read_run
@@ -45,12 +46,14 @@ def _report_run(arguments: argparse.Namespace) -> None:
     recorded = read_run(arguments.run)
     objectives = [Objective.parse(text) for text in arguments.slo] or None
     summary = summarize(recorded, objectives)
+    print(render_text(summary))
     for output in arguments.output:
         write_report(Path(output), recorded, summary)
-    print(render_text(summary))
+        tell_written(output)
 
 
 def _report_search(search: Search, outputs: list[str]) -> None:
+    print(render_search_text(search))
     for output in outputs:
         write_search(Path(output), search)
-    print(render_search_text(search))
+        tell_written(output)

@@ -16,6 +16,7 @@ from loadgen.record import files
 
 INTERVAL_S = 1.0
 TIMEOUT_S = 2.0
+LAST_TIMEOUT_S = 10.0  # the growth of all counters hangs on it
 
 # Our name -> how the names end that vLLM, Octavo and others give it. Values of several labels are summed.
 NAMES = {
@@ -47,8 +48,11 @@ def read_metrics(body: bytes) -> dict[str, float]:
 async def scraping(
     pool: ConnectionPool, server: Server, directory: Path, start_ns: int
 ) -> AsyncIterator[None]:
-    """Scrape into the run's `server.jsonl` until left, and once more then. Ends quietly if the server has no
-    /metrics."""
+    """Scrape into the run's `server.jsonl` until left, and once more then.
+
+    Ends quietly if the first scrape fails: the server has no /metrics. A later one that fails is a busy
+    server's, and left out.
+    """
     left = asyncio.Event()
     task = asyncio.create_task(_scrape(pool, server, directory / files.SERVER, start_ns, left))
     try:
@@ -67,11 +71,13 @@ async def _scrape(
         last = False
         while not last:
             last = left.is_set()
-            exchange = await pool.fetch(payload, TIMEOUT_S)
-            figures = read_metrics(exchange.body()) if exchange.response.status == 200 else {}
-            if not figures:
+            exchange = await pool.fetch(payload, LAST_TIMEOUT_S if last else TIMEOUT_S)
+            complete = exchange.response.status == 200 and not exchange.failure
+            figures = read_metrics(exchange.body()) if complete else {}
+            if figures:
+                file.write(orjson.dumps({"t_ns": exchange.end_ns - start_ns, **figures}) + b"\n")
+            elif scrapes == 0:
                 return
-            file.write(orjson.dumps({"t_ns": exchange.end_ns - start_ns, **figures}) + b"\n")
             scrapes += 1
             pause_s = (start_ns - time.monotonic_ns()) / 1e9 + scrapes * INTERVAL_S
             with contextlib.suppress(TimeoutError):

@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"octavo calibrate: {error}", file=sys.stderr)
         return 4
     print(render_fit(profile))
+    print(f"wrote {arguments.output}", file=sys.stderr)
     return 0
 
 

@@ -71,7 +71,9 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
         return compare_command.run(parser.parse_args([*runs, *flags]))
 
     assert run("-o", str(tmp_path / "c.html")) == 0 and run("-o", str(tmp_path / "c.json")) == 0
-    assert "slow against base (paired" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "slow against base (paired" in printed.out
+    assert f"wrote {tmp_path / 'c.html'}\n" in printed.err
     assert (tmp_path / "c.html").read_text().count("<svg") == 3
     (change,) = orjson.loads((tmp_path / "c.json").read_bytes())
     assert change["measures"]["ttft_from_due"]["p50"]["differs"]

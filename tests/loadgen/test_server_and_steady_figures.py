@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
 import numpy as np
+import orjson
 import pytest
 
+from loadgen.client import ConnectionPool, Exchange, Server
 from loadgen.figures.percentiles import confidence_intervals, percentiles_with_failures
 from loadgen.figures.server import server_figures
 from loadgen.figures.steady import steady_state
-from loadgen.record import RequestResult
+from loadgen.record import RequestResult, files
+from loadgen.run import scrape
 from loadgen.run.scrape import read_metrics
 
 MS = 1_000_000
@@ -29,6 +38,39 @@ def test_metrics_are_found_under_the_names_of_several_servers() -> None:
     expected = {"running": 5.0, "prefix_hits": 1500.0, "waiting": 7.0, "kv_usage": 0.25}
     assert read_metrics(METRICS) == expected
     assert read_metrics(b"<html>not metrics</html>") == {}
+
+
+class ScriptedPool:
+    """Answers /metrics with what it was given, one after the other; an empty body times out."""
+
+    def __init__(self, bodies: list[bytes]) -> None:
+        self.bodies = bodies
+
+    async def fetch(self, payload: Sequence[bytes], timeout_s: float) -> Exchange:
+        body = self.bodies.pop(0)
+        exchange = Exchange(payload, failure=None if body else "timeout")
+        exchange.response.status, exchange.response.parts = 200, [body]
+        return exchange
+
+
+@pytest.mark.parametrize(("bodies", "kept"), [([b"", b"running 9"], 0), ([METRICS, b"", METRICS], 2)])
+def test_a_missed_scrape_is_left_out_but_a_first_one_ends_it(
+    bodies: list[bytes], kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrape, "INTERVAL_S", 0.0)
+    pool = ScriptedPool(bodies)
+
+    async def run() -> None:
+        start_ns = time.monotonic_ns()
+        async with scrape.scraping(
+            cast(ConnectionPool, pool), Server("h", ("h", 80), None, ""), tmp_path, start_ns
+        ):
+            while kept and len(pool.bodies) > 1:
+                await asyncio.sleep(0)
+
+    asyncio.run(run())
+    lines = (tmp_path / files.SERVER).read_bytes().splitlines()
+    assert [orjson.loads(line)["running"] for line in lines] == [5.0] * kept
 
 
 def test_counters_are_taken_as_growth_and_gauges_at_their_most() -> None:
