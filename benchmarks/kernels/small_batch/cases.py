@@ -15,15 +15,17 @@ BANDWIDTH = 4.6e12  # bytes a second that the card reads at best
 TARGETS_MS = {"0.6B": {1: 0.642, 4: 0.851, 16: 1.100}, "8B": {1: 3.99, 4: 4.41, 16: 4.80}}
 
 
-def _qwen3(hidden: int, intermediate: int, layers: int, heads: int, tied: bool) -> ModelConfig:
+def _qwen3(
+    hidden: int, intermediate: int, layers: int, heads: int, tied: bool, kv_heads: int = 8, vocab: int = 151936
+) -> ModelConfig:
     return ModelConfig(
         architecture="Qwen3ForCausalLM",
-        vocab_size=151936,
+        vocab_size=vocab,
         hidden_size=hidden,
         intermediate_size=intermediate,
         num_layers=layers,
         num_heads=heads,
-        num_kv_heads=8,
+        num_kv_heads=kv_heads,
         head_dim=128,
         max_position_embeddings=40960,
         rms_norm_eps=1e-6,
@@ -33,7 +35,14 @@ def _qwen3(hidden: int, intermediate: int, layers: int, heads: int, tied: bool) 
     )
 
 
-MODELS = {"0.6B": _qwen3(1024, 3072, 28, 16, tied=True), "8B": _qwen3(4096, 12288, 36, 32, tied=False)}
+MODELS = {
+    "0.6B": _qwen3(1024, 3072, 28, 16, tied=True),
+    "8B": _qwen3(4096, 12288, 36, 32, tied=False),
+    # A rank's part of two.
+    "8B-2": _qwen3(4096, 6144, 36, 16, tied=False, kv_heads=4, vocab=75968),
+    "32B-2": _qwen3(5120, 12800, 64, 32, tied=False, kv_heads=4, vocab=75968),
+}
+RANKS = {"8B-2": 2, "32B-2": 2}
 
 
 def product_shape(config: ModelConfig, kind: str) -> tuple[int, int]:
@@ -117,6 +126,20 @@ SKINNY = {
     },
 }
 
+
+for _model in RANKS:
+    GEMV[_model] = dict.fromkeys(
+        KINDS,
+        _gemv(
+            (4, 2048, 8, "early"),
+            (4, 2048, 8, "late"),
+            (4, 1024, 8, "early"),
+            (8, 1024, 8, "early"),
+            (8, 1024, 4, "late"),
+        ),
+    )
+    GEMV_TWO_ROWS[_model] = dict.fromkeys(KINDS, _gemv((4, 2048, 8, "early"), (4, 1024, 8, "late")))
+    SKINNY[_model] = SKINNY["8B"]
 
 WIDE_SKINNY = {  # for more than 16 rows, whose x takes room beside the weights
     "qkv": _skinny((64, 128, 4), (64, 128, 3), (64, 64, 6), (128, 64, 5), (128, 64, 4)),

@@ -16,6 +16,7 @@ from kernels.triton.decode_attention_fused import DecodeContext
 from kernels.triton.tiles import StepTiles, step_tiles
 from model.config import ModelConfig
 from model.decoder import Decoder, attention_shape
+from model.parallel import LoneRank
 from model.small_batch import SmallBatchDecode, step_shape
 from model.weights.dummy import fill_with_dummy_weights
 from tests.support.decode_attention import attend_rows
@@ -25,9 +26,10 @@ BLOCKS_PER_ROW = max(CONTEXTS) // BLOCK_SIZE
 
 
 class ModelCase:
-    """Rows of 1 to 16 over one pool of blocks in scattered order."""
+    """Rows of 1 to 64 over one pool of blocks in scattered order."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, ranks: int = 1) -> None:
+        """With several `ranks`, `config` is one rank's part, and its kernels are those of a rank alone."""
         torch.manual_seed(7)
         self.config = config
         shape = attention_shape(config, block_size=BLOCK_SIZE, dtype=torch.bfloat16, device=CUDA)
@@ -43,6 +45,8 @@ class ModelCase:
         ]
         self.tables = torch.randperm(num_blocks, device=CUDA).to(torch.int32).view(max(ROWS), -1)
         self.step = SmallBatchDecode(self.decoder)
+        if ranks > 1:
+            self.step.tp = LoneRank(0, ranks)
         self.token_ids = torch.randint(config.vocab_size, (max(ROWS),), device=CUDA)
         self.logits = torch.empty(max(ROWS) * config.vocab_size, device=CUDA)
 

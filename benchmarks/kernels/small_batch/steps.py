@@ -19,6 +19,7 @@ from benchmarks.kernels.small_batch.cases import (
     CONTEXTS,
     KINDS,
     MODELS,
+    RANKS,
     TARGETS_MS,
     attention_candidates,
     linear_candidates,
@@ -39,7 +40,7 @@ class StepBenchmark:
         """`deadline` is on `time.monotonic`'s clock: a sweep that reaches it keeps what it has."""
         self.model = model
         self.batches = batches
-        self.case = ModelCase(MODELS[model])
+        self.case = ModelCase(MODELS[model], RANKS.get(model, 1))
         self.deadline = deadline
         self.best: dict[tuple[int, int], StepTiles] = {}
 
@@ -90,7 +91,7 @@ class StepBenchmark:
     ) -> None:
         batch = self.case.batch(num_rows, max_context)
         us, floor = self.step_us(batch, tiles), self.case.floor_us(batch)
-        target = TARGETS_MS[self.model].get(num_rows) if max_context == CONTEXTS[0] else None
+        target = TARGETS_MS.get(self.model, {}).get(num_rows) if max_context == CONTEXTS[0] else None
         beside = f", laboratory {target:.3f}" if target else ""
         print(
             f"{self.model} step of {num_rows} x {max_context} ({label}): {us / 1e3:.3f} ms, "
