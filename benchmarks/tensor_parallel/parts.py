@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.server_process import free_port
 from benchmarks.tensor_parallel.boxed import Boxed
 
 # Of the published model; the rest of its config.json is the 8B's.
@@ -77,12 +76,10 @@ class Plan:
             gpus = range(first_gpu, first_gpu + num_gpus)
             first_gpu += num_gpus
             own = frozenset(cores[i * share : (i + 1) * share])
-            boxes.append(self.part(name, gpus, own, port=free_port()))
+            boxes.append(self.part(name, gpus, own))
         return boxes
 
-    def part(
-        self, name: str, gpus: Iterable[int] = (), cores: frozenset[int] = frozenset(), port: int = 8001
-    ) -> Boxed:
+    def part(self, name: str, gpus: Iterable[int] = (), cores: frozenset[int] = frozenset()) -> Boxed:
         """Raises ValueError for a name that is none."""
         visible = ",".join(map(str, gpus))
         environment = {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
@@ -99,27 +96,27 @@ class Plan:
         else:
             shape, ranks = _shape_and_ranks(name.removeprefix(f"{kind}-"))
             make_words = {"profile": self._profile, "peer": self._peer, "octavo": self._serve}[kind]
-            words = make_words(name, shape, ranks, port)
+            words = make_words(name, shape, ranks)
             limit_s = _LIMITS["profile" if kind == "profile" else shape] + _START_S.get(kind, 0)
         return Boxed(name, ["-m", *words], limit_s, environment, cores)
 
-    def _serve(self, name: str, shape: str, ranks: int, port: int) -> list[str]:
+    def _serve(self, name: str, shape: str, ranks: int) -> list[str]:
         flags = f"--tensor-parallel-size {ranks} --all-reduce {self.all_reduce} {self.serve_flags}".strip()
-        return [*self._measure(name, shape, port, "octavo"), "--serve-flags", flags]
+        return [*self._measure(name, shape, "octavo"), "--serve-flags", flags]
 
-    def _peer(self, name: str, shape: str, ranks: int, port: int) -> list[str]:
+    def _peer(self, name: str, shape: str, ranks: int) -> list[str]:
         if self.peer_command is None:
             raise ValueError(f"{name} needs --peer-command")
         command = self.peer_command.replace("{ranks}", str(ranks))
-        return [*self._measure(name, shape, port, "peer"), "--serve-command", command]
+        return [*self._measure(name, shape, "peer"), "--serve-command", command]
 
-    def _measure(self, name: str, shape: str, port: int, kind: str) -> list[str]:
+    def _measure(self, name: str, shape: str, kind: str) -> list[str]:
         words = ["benchmarks.serving", "--model", str(self._model(shape)), "--load-format", "dummy"]
-        words += ["--label", name, "--port", str(port), "--out", str(self.scratch)]
+        words += ["--label", name, "--out", str(self.scratch)]
         words += ["--workloads", self.workloads or WORKLOADS[shape], "--results", str(self.results)]
         return [*words, "--start-timeout", str(_START_S[kind])]
 
-    def _profile(self, name: str, shape: str, ranks: int, port: int) -> list[str]:
+    def _profile(self, name: str, shape: str, ranks: int) -> list[str]:
         words = ["benchmarks.step_profile", "--model", str(self._model(shape)), "--load-format", "dummy"]
         words += ["--tensor-parallel-size", str(ranks), "--all-reduce", self.all_reduce]
         return [*words, "--cases", PROFILE_CASES, "--results", str(self.results), "--label", name]

@@ -16,7 +16,13 @@ TARGETS_MS = {"0.6B": {1: 0.642, 4: 0.851, 16: 1.100}, "8B": {1: 3.99, 4: 4.41, 
 
 
 def _qwen3(
-    hidden: int, intermediate: int, layers: int, heads: int, tied: bool, kv_heads: int = 8, vocab: int = 151936
+    hidden: int,
+    intermediate: int,
+    layers: int,
+    heads: int,
+    tied: bool,
+    kv_heads: int = 8,
+    vocab: int = 151936,
 ) -> ModelConfig:
     return ModelConfig(
         architecture="Qwen3ForCausalLM",

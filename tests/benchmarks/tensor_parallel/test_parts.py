@@ -28,8 +28,7 @@ def test_parts_side_by_side_share_nothing(plan: Plan, monkeypatch: pytest.Monkey
         {"CUDA_VISIBLE_DEVICES": "1"},
     )
     assert first.cores == {0, 1, 2, 3} and second.cores == {4, 5, 6, 7}
-    ports = [part.arguments[part.arguments.index("--port") + 1] for part in (first, second)]
-    assert ports[0] != ports[1]
+    assert "--port" not in first.arguments  # each finds a free one
 
 
 def test_a_part_alone_has_everything(plan: Plan) -> None:
