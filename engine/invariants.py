@@ -31,10 +31,11 @@ def check_queues(
 def check_stages(running: list[Sequence], prompts: list[Sequence], decoding: Decoding) -> None:
     """A running sequence is a prompt, or decodes, or is done but for the tokens under way."""
     assert prompts == [sequence for sequence in running if sequence.is_prompt]
-    assert decoding.sequences == [sequence for sequence in running if sequence.clock is not None]
+    assert decoding.sequences == [sequence for sequence in running if sequence.decode_steps is not None]
     for sequence in running:
         is_done = sequence.num_tokens == sequence.max_length and sequence.num_scheduled_tokens > 0
-        assert sequence.is_prompt + (sequence.clock is not None) == 1 or is_done, "a sequence is forgotten"
+        num_stages = sequence.is_prompt + (sequence.decode_steps is not None)
+        assert num_stages == 1 or is_done, "a sequence is forgotten"
     decoding.check()
 
 

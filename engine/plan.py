@@ -27,7 +27,7 @@ class ScheduledSequence(NamedTuple):
     samples: bool
 
 
-class DecodeBatch:
+class DecodeGroup:
     """Sequences that decode together: one object for all steps in a row in which none joins or leaves.
 
     Decode steps are numbered. In step number n, member i feeds its token at position `origins[i] + n`.
@@ -57,7 +57,7 @@ class DecodeBatch:
 
     @cached_property
     def origins_sum(self) -> int:
-        """Added up once for all steps of the batch, which need the sum of their contexts."""
+        """Added up once for all steps of the group, which need the sum of their contexts."""
         return int(self.origins.sum())
 
     def due(self, step: int, block_size: int) -> list[int]:
@@ -76,50 +76,50 @@ class DecodeBatch:
 
 
 def decode_columns(sequence: Sequence, step: int, block_size: int) -> tuple[int, int, int, int]:
-    """A column of `DecodeBatch.columns`, for a sequence that decodes from that step on."""
+    """A column of `DecodeGroup.columns`, for a sequence that decodes from that step on."""
     origin = sequence.num_cached_tokens - step
     return sequence.row, origin, -origin % block_size, sequence.max_length - 1 - origin
 
 
 class Decodes:
-    """The decodes of one step: a batch, and the number of the decode step."""
+    """The decodes of one step: a group, and the number of the decode step."""
 
-    __slots__ = ("batch", "step")
+    __slots__ = ("group", "step")
 
-    def __init__(self, batch: DecodeBatch, step: int) -> None:
-        self.batch = batch
+    def __init__(self, group: DecodeGroup, step: int) -> None:
+        self.group = group
         self.step = step
 
     @property
     def starts(self) -> np.ndarray:
         """[N] int64: the position of each one's token."""
-        starts: np.ndarray = self.batch.origins + self.step
+        starts: np.ndarray = self.group.origins + self.step
         return starts
 
     @property
     def longest_context(self) -> int:
         """Tokens that the one furthest on attends to."""
-        return self.batch.last_origin + self.step + 1
+        return self.group.last_origin + self.step + 1
 
     @property
     def total_context(self) -> int:
         """Tokens that all together attend to."""
-        return self.batch.origins_sum + (self.step + 1) * len(self)
+        return self.group.origins_sum + (self.step + 1) * len(self)
 
     def that_begin_a_block(self, block_size: int) -> list[ScheduledSequence]:
         """Those whose token is the first of a block, which they were given for this step."""
-        return [self[index] for index in self.batch.that_begin_a_block(self.step, block_size)]
+        return [self[index] for index in self.group.that_begin_a_block(self.step, block_size)]
 
     def __len__(self) -> int:
-        return len(self.batch.sequences)
+        return len(self.group.sequences)
 
     def __getitem__(self, index: int) -> ScheduledSequence:
-        batch = self.batch
-        start = int(batch.origins[index]) + self.step
-        return ScheduledSequence(batch.sequences[index], int(batch.rows[index]), start, 1, True)
+        group = self.group
+        start = int(group.origins[index]) + self.step
+        return ScheduledSequence(group.sequences[index], int(group.rows[index]), start, 1, True)
 
     def __iter__(self) -> Iterator[ScheduledSequence]:
-        columns = zip(self.batch.sequences, self.batch.rows.tolist(), self.starts.tolist(), strict=True)
+        columns = zip(self.group.sequences, self.group.rows.tolist(), self.starts.tolist(), strict=True)
         return (ScheduledSequence(sequence, row, start, 1, True) for sequence, row, start in columns)
 
 
@@ -133,14 +133,14 @@ class SampledSequences:
         self._chunks = chunks
 
     @property
-    def batch(self) -> DecodeBatch | None:
+    def group(self) -> DecodeGroup | None:
         """Who they are, if all of them decode."""
-        return None if self._chunks else self._decodes.batch
+        return None if self._chunks else self._decodes.group
 
     @property
     def rows(self) -> np.ndarray:
         """[R] int64"""
-        rows = self._decodes.batch.rows
+        rows = self._decodes.group.rows
         return np.append(rows, [chunk.row for chunk in self._chunks]) if self._chunks else rows
 
     @property
@@ -161,7 +161,7 @@ class SampledSequences:
         yield from self._chunks
 
 
-NO_DECODES = Decodes(DecodeBatch([], [], np.empty((4, 0), np.int64)), 0)
+NO_DECODES = Decodes(DecodeGroup([], [], np.empty((4, 0), np.int64)), 0)
 
 
 @dataclass(slots=True)

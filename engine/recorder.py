@@ -101,7 +101,7 @@ def entry_of_plan(
         num_blocks_used=num_blocks_used,
         num_preempted=plan.num_preempted,
         num_scheduled=plan.num_tokens,
-        sequence_ids=decodes.batch.sequence_ids + [chunk.sequence.sequence_id for chunk in chunks],
+        sequence_ids=decodes.group.sequence_ids + [chunk.sequence.sequence_id for chunk in chunks],
         num_tokens=(decodes.starts + 1).tolist()
         + [chunk.sequence.num_tokens - chunk.samples for chunk in chunks],
         num_cached_tokens=starts + [chunk.start for chunk in chunks],

@@ -177,7 +177,7 @@ class Scheduler:
     def _plan_decodes(self, plan: StepPlan, budget: int) -> int:
         """Each stage takes the number of tokens that the step may still compute, and returns what is left."""
         for sequence in self._decoding.due():
-            if sequence.clock is None:
+            if sequence.decode_steps is None:
                 continue  # preempted a moment ago
             if sequence.num_tokens == sequence.max_length:
                 self._decoding.leave(sequence)  # its last token is under way
@@ -269,13 +269,13 @@ class Scheduler:
 
     def _commit_decodes(self, decodes: Decodes, tokens: np.ndarray) -> CommittedStep:
         """All get their tokens; only those are looked at that fill a block or may end."""
-        batch, num = decodes.batch, len(tokens)
+        group, num = decodes.group, len(tokens)
         committed = CommittedStep(
-            batch.sequences.copy(), batch.sequence_ids.copy(), tokens.tolist(), [None] * num, num
+            group.sequences.copy(), group.sequence_ids.copy(), tokens.tolist(), [None] * num, num
         )
         for sequence in self._decoding.commit(decodes, tokens):
             committed.remove(sequence)
-        due = [batch.sequences[i] for i in batch.due(decodes.step + 1, self.config.block_size)]
+        due = [group.sequences[i] for i in group.due(decodes.step + 1, self.config.block_size)]
         for sequence in due + self._that_may_stop(committed):
             if sequence.status is SequenceStatus.FINISHED:
                 continue
@@ -354,7 +354,7 @@ class Scheduler:
         _remove_from(self._running, sequence)
         if sequence.is_prompt:
             _remove_from(self._prompts, sequence)
-        elif sequence.clock is not None:
+        elif sequence.decode_steps is not None:
             self._decoding.leave(sequence)
         self._free_rows.append(sequence.row)
         self._blocks.give_back(sequence)

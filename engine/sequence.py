@@ -6,7 +6,7 @@ from enum import Enum, auto
 from operator import attrgetter
 
 from engine.constraint import Matcher
-from engine.decode_clock import DecodeClock
+from engine.decode_steps import DecodeSteps
 from engine.request import Request
 
 by_order = attrgetter("order")
@@ -30,9 +30,9 @@ class Sequence:
 
     Prompt [A, B, C] after the prefill that sampled D: 4 tokens, 3 cached; the next step feeds D.
 
-    While it decodes, the counters move with a clock that all decoding sequences share, so that a step need
-    not touch each of them: a counter is what it was when decoding began, and the steps since. The clock also
-    keeps the newest tokens until they are read.
+    While it decodes, the counters move with the decode steps, which are counted once for all sequences, so
+    that a step need not touch each of them: a counter is what it was when decoding began, and the steps
+    since. The newest tokens are kept there too until they are read.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Sequence:
         "block_hashes",
         "block_table",
         "cache_salt",
-        "clock",
+        "decode_steps",
         "index",
         "leader",
         "matcher",
@@ -82,9 +82,9 @@ class Sequence:
         self._num_cached_tokens = 0
         self._num_scheduled_tokens = 0
         self._num_pending_tokens = 0
-        self.clock: DecodeClock | None = None  # while it decodes
-        self._num_steps_before = 0  # steps that the clock had planned when decoding began
-        self._num_steps_read = 0  # steps of the clock whose tokens stand in `_token_ids`
+        self.decode_steps: DecodeSteps | None = None  # while it decodes
+        self._num_steps_before = 0  # decode steps that had been planned when decoding began
+        self._num_steps_read = 0  # decode steps whose tokens stand in `_token_ids`
         self.num_prefill_tokens = 0  # tokens it held when admitted: it decodes once all of them are cached
         self.max_tokens = max_tokens
         self.max_length = self.num_prompt_tokens + max_tokens
@@ -104,17 +104,17 @@ class Sequence:
     @property
     def token_ids(self) -> list[int]:
         """Those that the host knows; the next one may be appended. For the engine thread: it takes the newest
-        ones from the clock.
+        ones from `decode_steps`.
         """
-        if self.clock is not None and self._num_steps_read < self.clock.num_committed:
-            self._token_ids += self.clock.tokens_since(self._num_steps_read, self.row)
-            self._num_steps_read = self.clock.num_committed
+        if self.decode_steps is not None and self._num_steps_read < self.decode_steps.num_committed:
+            self._token_ids += self.decode_steps.tokens_since(self._num_steps_read, self.row)
+            self._num_steps_read = self.decode_steps.num_committed
         return self._token_ids
 
     @property
     def num_tokens(self) -> int:
         """All, pending ones included; a decoding sequence has one that is not cached."""
-        if self.clock is not None:
+        if self.decode_steps is not None:
             return self.num_cached_tokens + 1
         return len(self._token_ids) + self._num_pending_tokens
 
@@ -146,14 +146,14 @@ class Sequence:
     @property
     def _num_decodes_planned(self) -> int:
         """Since decoding began; 0 when it does not decode."""
-        return 0 if self.clock is None else self.clock.num_planned - self._num_steps_before
+        return 0 if self.decode_steps is None else self.decode_steps.num_planned - self._num_steps_before
 
     @property
     def _num_decodes_in_flight(self) -> int:
         """Likewise: those that are not committed yet."""
-        if self.clock is None:
+        if self.decode_steps is None:
             return 0
-        return self.clock.num_planned - max(self.clock.num_committed, self._num_steps_before)
+        return self.decode_steps.num_planned - max(self.decode_steps.num_committed, self._num_steps_before)
 
     def plan(self, num_tokens: int, *, samples: bool) -> None:
         """A step is going to compute its next `num_tokens` tokens, and to sample one if it `samples`."""
@@ -166,19 +166,19 @@ class Sequence:
         self._num_scheduled_tokens -= num_tokens
         self._num_pending_tokens -= samples
 
-    def begin_decoding(self, clock: DecodeClock) -> None:
-        """From now on every step that the clock counts plans or commits a decode."""
-        self.clock = clock
-        self._num_steps_before = self._num_steps_read = clock.num_planned
+    def begin_decoding(self, steps: DecodeSteps) -> None:
+        """From now on every step that is counted there plans or commits one of its decodes."""
+        self.decode_steps = steps
+        self._num_steps_before = self._num_steps_read = steps.num_planned
 
     def end_decoding(self) -> None:
         """Its counters are its own again; decodes under way are settled one by one."""
-        self._token_ids = self.token_ids  # read while there is a clock
+        self._token_ids = self.token_ids  # read while it still decodes
         num_in_flight = self._num_decodes_in_flight
         self._num_cached_tokens += self._num_decodes_planned
         self._num_scheduled_tokens += num_in_flight
         self._num_pending_tokens += num_in_flight
-        self.clock = None
+        self.decode_steps = None
 
     def admit(self, row: int, num_cached_tokens: int) -> None:
         """It runs; so many of its tokens stand in the blocks it got, and all others are to be computed."""
@@ -205,7 +205,7 @@ class Sequence:
         """Whether the blocks of the shared prompt are still to come.
 
         They are published once the leader's first token is known; a leader that ended publishes no more. Any
-        thread may ask, so nothing is read from the clock: it never holds a first token, which the end of a
+        thread may ask, so `decode_steps` is not read: it never holds a first token, which the end of a
         prompt brings.
         """
         leader = self.leader

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.parallel.shared_masks import ElsewhereMatcher
-from engine.plan import NO_DECODES, DecodeBatch, Decodes, ScheduledSequence, StepPlan
+from engine.plan import NO_DECODES, DecodeGroup, Decodes, ScheduledSequence, StepPlan
 from engine.record import RequestRecord
 from engine.request import Request
 from engine.sampling_params import SamplingParams
@@ -48,7 +48,7 @@ class _StepMessage(NamedTuple):
     step: int
     admissions: list[_Admission]
     new_blocks: list[tuple[int, int]]  # (row, block at the end of its table)
-    decode_columns: bytes | None  # of the `DecodeBatch`; None: that of the step before
+    decode_columns: bytes | None  # of the `DecodeGroup`; None: that of the step before
     decode_step: int
     chunks: list[tuple[int, int, int, bool]]  # row, start, num_tokens, samples
 
@@ -59,21 +59,21 @@ class StepEncoder:
     def __init__(self, num_rows: int, block_size: int) -> None:
         self._block_size = block_size
         self._owners = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that others know
-        self._decode_batch = NO_DECODES.batch
+        self._decode_group = NO_DECODES.group
 
     def encode(self, plan: StepPlan) -> bytes:
         """What the other ranks' decoders make the same plan of."""
-        decodes, batch = plan.decodes, plan.decodes.batch
+        decodes, group = plan.decodes, plan.decodes.group
         grown = decodes.that_begin_a_block(self._block_size)
         message = _StepMessage(
             step=plan.step,
             admissions=[self._admit(chunk) for chunk in plan.chunks if self._is_new(chunk)],
             new_blocks=[(decode.row, decode.sequence.block_table[-1]) for decode in grown],
-            decode_columns=None if batch is self._decode_batch else batch.columns.tobytes(),
+            decode_columns=None if group is self._decode_group else group.columns.tobytes(),
             decode_step=decodes.step,
             chunks=[(chunk.row, chunk.start, chunk.num_tokens, chunk.samples) for chunk in plan.chunks],
         )
-        self._decode_batch = batch
+        self._decode_group = group
         return pickle.dumps(tuple(message), protocol=pickle.HIGHEST_PROTOCOL)
 
     def _is_new(self, chunk: ScheduledSequence) -> bool:
@@ -102,7 +102,7 @@ class StepDecoder:
 
     def __init__(self) -> None:
         self._sequences: dict[int, Sequence] = {}  # by row
-        self._decode_batch = NO_DECODES.batch
+        self._decode_group = NO_DECODES.group
 
     def decode(self, payload: bytes) -> StepPlan:
         """The plan that was encoded. Payloads must come in order, each once."""
@@ -115,9 +115,9 @@ class StepDecoder:
             columns = np.frombuffer(message.decode_columns, np.int64).reshape(4, -1).copy()
             sequences = [self._sequences[row] for row in columns[0].tolist()]
             ids = [sequence.sequence_id for sequence in sequences]
-            self._decode_batch = DecodeBatch(sequences, ids, columns)
+            self._decode_group = DecodeGroup(sequences, ids, columns)
         chunks = [ScheduledSequence(self._sequences[chunk[0]], *chunk) for chunk in message.chunks]
-        return StepPlan(message.step, Decodes(self._decode_batch, message.decode_step), chunks)
+        return StepPlan(message.step, Decodes(self._decode_group, message.decode_step), chunks)
 
 
 def _copy_of(admission: _Admission) -> Sequence:

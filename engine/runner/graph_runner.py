@@ -112,7 +112,7 @@ class GraphModelRunner(ModelRunner):
         if self._small_batch is not None:
             # A dozen kernels for each size and context, which compile one after the other otherwise.
             small = [key for key in decodes if self._small_batch.takes(*key)]
-            self._tables.send_batch(NO_DECODES.batch.rows, max(size for size, _ in small))
+            self._tables.send_batch(NO_DECODES.group.rows, max(size for size, _ in small))
             with self._small_batch.on_its_own():
                 run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
@@ -163,7 +163,7 @@ class GraphModelRunner(ModelRunner):
         self._tables.advance(self._tables.batch[: len(plan.decodes)])
 
     def _send_batch(self, plan: StepPlan) -> None:
-        self._tables.send_batch(plan.decodes.batch.rows, self._size(plan))
+        self._tables.send_batch(plan.decodes.group.rows, self._size(plan))
 
     def _size(self, plan: StepPlan) -> int:
         """Of the decode graph for the step's decodes; there may be none."""
@@ -195,7 +195,7 @@ class GraphModelRunner(ModelRunner):
 
     @torch.inference_mode()
     def _capture_graph(self, size: int, context: int) -> _DecodeGraph:
-        self._tables.send_batch(NO_DECODES.batch.rows, size)  # nothing but padding while it is tried out
+        self._tables.send_batch(NO_DECODES.group.rows, size)  # nothing but padding while it is tried out
         forward, logits = self._capture(lambda: self._forward(size, context))
         sample, token_ids = self._capture(lambda: self._sample(logits))
         return _DecodeGraph(size, context, forward, sample, logits, token_ids)

@@ -169,7 +169,7 @@ class PromptScoreTensors:
     tensors: LogprobTensors
 
 
-class _DeviceClock:
+class _DeviceTimer:
     """Times what is enqueued on a stream between its making and `stop`; on a CPU, what is computed."""
 
     def __init__(self, device: torch.device) -> None:
@@ -210,7 +210,7 @@ class StepLaunch:
         self._unsampled: list[tuple[SampledSequences, Callable[[], Sampled]]] = []
         self._sampled: list[tuple[SampledSequences, Sampled]] = []
         self._prompt_scores: list[PromptScoreTensors] = []
-        self._clock = _DeviceClock(device)
+        self._timer = _DeviceTimer(device)
 
     @property
     def awaits_tokens(self) -> bool:
@@ -249,14 +249,14 @@ class StepLaunch:
     def close(self) -> None:
         """Nothing more will be added, other than by `resume`."""
         if not self._unsampled:
-            self._clock.stop()
+            self._timer.stop()
 
     @property
     def has_ended(self) -> bool:
-        return self._clock.has_stopped
+        return self._timer.has_stopped
 
     def collect(self) -> StepResult:
-        device_ns = self._clock.wait()
+        device_ns = self._timer.wait()
         token_ids = [sampled.token_ids.numpy() for _, sampled in self._sampled]
         result = StepResult(np.concatenate(token_ids) if token_ids else _NO_TOKENS, device_ns=device_ns)
         for scheduled, sampled in self._sampled:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from engine.plan import DecodeBatch, SampledSequences
+from engine.plan import DecodeGroup, SampledSequences
 from engine.runner.logprobs import LogprobTensors, gather_logprobs
 from engine.runner.rows import Rows
 from engine.runner.token_masks import MaskBuilder, MaskSource
@@ -26,7 +26,7 @@ class _BatchNeeds:
     """
 
     of: SampledSequences
-    batch: DecodeBatch | None  # the members, if all of them decode: later steps may have the same
+    group: DecodeGroup | None  # the members, if all of them decode: later steps may have the same
     rows: torch.Tensor  # [R] int64
     is_plain: bool = True  # nothing of what follows `random`
     random: torch.Tensor | None = None  # indices of rows that draw; None when all are greedy
@@ -170,14 +170,14 @@ class Sampler:
 
     def _needs_of(self, scheduled: SampledSequences) -> _BatchNeeds:
         """Looked up anew only where the membership has changed."""
-        needs, batch = self._needs, scheduled.batch
-        if needs is None or not (scheduled is needs.of or (batch is not None and batch is needs.batch)):
+        needs, group = self._needs, scheduled.group
+        if needs is None or not (scheduled is needs.of or (group is not None and group is needs.group)):
             needs = self._needs = self._gather_needs(scheduled)
         return needs
 
     def _gather_needs(self, scheduled: SampledSequences) -> _BatchNeeds:
         rows = scheduled.rows
-        needs = _BatchNeeds(scheduled, scheduled.batch, self._index(rows))
+        needs = _BatchNeeds(scheduled, scheduled.group, self._index(rows))
         random = np.flatnonzero(self._rows.draws[rows])
         if len(random):
             needs.random = self._index(random)

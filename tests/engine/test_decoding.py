@@ -10,7 +10,7 @@ import pytest
 
 from engine.block_manager import hash_blocks
 from engine.config import SchedulerConfig
-from engine.decode_clock import DecodeClock
+from engine.decode_steps import DecodeSteps
 from engine.plan import StepPlan
 from engine.record import RequestRecord
 from engine.request import NO_TOKEN, FinishReason, Request
@@ -35,25 +35,27 @@ def make_scheduler(block_size: int, **limits: int) -> Scheduler:
     return Scheduler(SchedulerConfig(block_size=block_size, **settings), frozenset({0}))
 
 
-def test_a_batch_is_one_object_until_somebody_comes_or_goes() -> None:
+def test_a_group_is_one_object_until_somebody_comes_or_goes() -> None:
     scheduler = make_scheduler(block_size=4)
     scheduler.add(make_request("a", 3, 4, max_tokens=40))
     (short,) = scheduler.add(make_request("b", 5, 4, max_tokens=9))
-    batches, starts = [], []
+    groups, starts = [], []
     for step in range(12):
         if step == 5:
             scheduler.finish(short.sequence_id, FinishReason.STOP)
         plan = scheduler.schedule()
         assert plan is not None
         scheduler.commit(plan, [1] * len(plan.sampled))
-        batches.append(plan.decodes.batch)
+        groups.append(plan.decodes.group)
         starts.append(plan.decodes.starts.tolist())
-    assert [len(batch) for batch in batches] == [0] + [2] * 4 + [1] * 7
-    assert len(set(map(id, batches[1:5]))) == len(set(map(id, batches[5:]))) == 1
+    assert [len(group) for group in groups] == [0] + [2] * 4 + [1] * 7
+    assert len(set(map(id, groups[1:5]))) == len(set(map(id, groups[5:]))) == 1
     assert starts[1:6] == [[3, 5], [4, 6], [5, 7], [6, 8], [7]]
 
 
-def test_whoever_counts_the_deferred_takes_no_tokens_from_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_counts_the_deferred_takes_no_tokens_from_the_decode_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Other threads count them, and two that took the same tokens would have a sequence hold them twice."""
     scheduler = make_scheduler(block_size=4, max_num_seqs=1)
     prompt = np.arange(5, dtype=np.int32)
@@ -61,7 +63,7 @@ def test_whoever_counts_the_deferred_takes_no_tokens_from_the_clock(monkeypatch:
         Request("a", prompt, SamplingParams(max_tokens=9), hash_blocks(prompt, 4), RequestRecord("a"), n=2)
     )
     with monkeypatch.context() as patches:
-        patches.setattr(DecodeClock, "tokens_since", None)
+        patches.setattr(DecodeSteps, "tokens_since", None)
         deferred = []
         for _ in range(3):
             plan = scheduler.schedule()

@@ -1,12 +1,12 @@
-"""Counts the steps with decodes, in each of which every decoding sequence gets one token."""
+"""The steps with decodes so far, in each of which every decoding sequence gets one token."""
 
 from __future__ import annotations
 
 import numpy as np
 
 
-class DecodeClock:
-    """Holds the tokens of the last steps for the sequences, which read theirs when somebody asks for them."""
+class DecodeSteps:
+    """Counts them, and keeps the tokens of the last ones until somebody asks the sequences for theirs."""
 
     def __init__(self, num_rows: int, num_kept_steps: int) -> None:
         self.num_planned = 0
