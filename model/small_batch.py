@@ -16,6 +16,7 @@ import torch
 
 from kernels.attention.interface import DecodeBatch
 from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fused_decode_attention
+from kernels.triton.deferred_norm import DeferredNorm
 from kernels.triton.embedding import embed_tokens
 from kernels.triton.epilogue import Epilogue
 from kernels.triton.exchange_norm import EMPTY, SLOTS, Mailboxes, exchange_norm
@@ -112,23 +113,20 @@ class SmallBatchDecode:
         context = DecodeContext(
             batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
         )
+        next_norms = [*(layer.input_layernorm.weight for layer in self._layers[1:]), model.norm.weight]
         step.embed(token_ids)
         for index, layer in enumerate(self._layers):
-            attention, mlp = layer.self_attn, layer.mlp
+            attention, mlp, mlp_norm = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
             qkv_proj = attention.qkv_proj
             step.product_of_norm(
                 layer.input_layernorm.weight, qkv_proj.weight, step.qkv, tiles.qkv, bias=qkv_proj.bias
             )
             step.attend(self.attention.caches[index], context, self._norms[index])
-            step.add_o(attention.o_proj.weight)
+            step.add_o(attention.o_proj.weight, mlp_norm)
             step.product_of_norm(
-                layer.post_attention_layernorm.weight,
-                mlp.gate_up_proj.weight,
-                step.activations,
-                tiles.gate_up,
-                Epilogue.SILU_AND_MUL,
+                mlp_norm, mlp.gate_up_proj.weight, step.activations, tiles.gate_up, Epilogue.SILU_AND_MUL
             )
-            step.add_product(step.activations, mlp.down_proj.weight, tiles.down)
+            step.add_product(step.activations, mlp.down_proj.weight, tiles.down, next_norms[index])
         step.head(logits)
 
 
@@ -157,7 +155,8 @@ class _Buffers:
     """Activations of one step, flat: a step of M rows takes the first M rows' worth of each."""
 
     residual: torch.Tensor  # [MAX_ROWS, hidden] fp32
-    normed: torch.Tensor  # [MAX_ROWS, hidden]
+    normed: torch.Tensor  # [MAX_ROWS, hidden]; or multiplied by the norm's weight alone, if it is deferred
+    squares: torch.Tensor  # [MAX_ROWS * hidden / 16] fp32, of deferred norms
     qkv: torch.Tensor  # [MAX_ROWS, q + k + v rows]
     attended: torch.Tensor  # [MAX_ROWS, heads * head_dim]
     activations: torch.Tensor  # [MAX_ROWS, intermediate]
@@ -176,6 +175,7 @@ class _Buffers:
         return _Buffers(
             residual=empty(MAX_ROWS, shape.hidden_size),
             normed=empty(MAX_ROWS, shape.hidden_size, of=dtype),
+            squares=empty(MAX_ROWS * shape.hidden_size // 16),
             qkv=empty(MAX_ROWS, q_size + 2 * kv_size, of=dtype),
             attended=empty(MAX_ROWS, q_size, of=dtype),
             activations=empty(MAX_ROWS, shape.intermediate_size, of=dtype),
@@ -214,6 +214,8 @@ class _Step:
         self._pending: torch.Tensor | None = None
         self._num_exchanges = 0
         self._attention_partials: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._defers_norms = tiles.deferred_norm and tp.size == 1 and self.normed.dtype != torch.float16
+        self._deferred: DeferredNorm | None = None  # which the next product has to finish
 
     def embed(self, token_ids: torch.Tensor) -> None:
         table = self.decoder.model.embed_tokens
@@ -240,6 +242,10 @@ class _Step:
         bias: torch.Tensor | None = None,
     ) -> None:
         """out = epilogue(norm(residual) @ weight.T + bias); the norm takes a kernel of its own if it must."""
+        if self._deferred is not None:
+            skinny_gemm(self.normed, weight, out, tile, epilogue, bias=bias, norm=self._deferred)
+            self._deferred = None
+            return
         if tile.kernel == "gemv" and self._pending is None:
             gemv(
                 self.residual,
@@ -292,16 +298,18 @@ class _Step:
         )
         self._attention_partials = (partial_out, partial_sums) if parts[-1] > 1 else None
 
-    def add_o(self, weight: torch.Tensor) -> None:
+    def add_o(self, weight: torch.Tensor, next_norm_weight: torch.Tensor) -> None:
         """residual += attended @ weight.T, after attention's splits have been combined."""
         if self._attention_partials is not None:
             if self.tiles.attention.combine == "projection" and self.tp.size == 1:
                 split_combine_gemv(*self._attention_partials, weight, self.residual, self.tiles.o)
                 return
             split_combine(*self._attention_partials, self.attended)
-        self.add_product(self.attended, weight, self.tiles.o)
+        self.add_product(self.attended, weight, self.tiles.o, next_norm_weight)
 
-    def add_product(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> None:
+    def add_product(
+        self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile, next_norm_weight: torch.Tensor
+    ) -> None:
         """residual += x @ weight.T, or its parts are left for the next norm to add."""
         if self.tp.size > 1:
             parts = self._own_parts(x, weight, tile)
@@ -312,7 +320,19 @@ class _Step:
             return
         if tile.splits > 1 and tile.reduce == "partials":
             self._pending = _view(self._buffers.partials, tile.splits, *self.residual.shape)
-        skinny_gemm(x, weight, self.residual, tile, Epilogue.ADD, partials=self._pending)
+        elif tile.splits == 1 and self._defers_norms:
+            parts = -(-self.residual.shape[1] // tile.block_n)
+            squares = _view(self._buffers.squares, parts, self.num_rows)
+            self._deferred = DeferredNorm(next_norm_weight, self.normed, squares, self.eps)
+        skinny_gemm(
+            x,
+            weight,
+            self.residual,
+            tile,
+            Epilogue.ADD,
+            partials=self._pending,
+            next_norm=self._deferred,
+        )
 
     def _own_parts(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> torch.Tensor:
         """This rank's x @ weight.T as [splits, M, hidden] fp32, to be summed."""

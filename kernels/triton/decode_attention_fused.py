@@ -88,6 +88,7 @@ def fused_decode_attention(
         BLOCK_SIZE=block_size,
         SPLITS=tile.splits,
         BLOCK_KEYS=tile.block_keys,
+        PREFETCH=tile.prefetch,
         TRIGGER=code,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
@@ -119,6 +120,7 @@ def _attend_dot(
     BLOCK_SIZE: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
+    PREFETCH: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
     """The query heads of a group, padded to 16, against tiles of cached keys on tensor cores."""
@@ -136,9 +138,18 @@ def _attend_dot(
     offsets = tl.arange(0, BLOCK_KEYS)
     cos, sin = _rotary_row(rotary_ptr, tl.load(positions_ptr + row), HEAD_DIM)
     if TRIGGER:
-        _prefetch_keys_and_values(
-            keys_ptr, values_ptr, table_ptr, first + offsets, last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE
-        )
+        for start in range(first, tl.minimum(last, first + PREFETCH * BLOCK_KEYS), BLOCK_KEYS):
+            _prefetch_keys_and_values(
+                keys_ptr,
+                values_ptr,
+                table_ptr,
+                start + offsets,
+                last,
+                kv_head,
+                KV_HEADS,
+                HEAD_DIM,
+                BLOCK_SIZE,
+            )
         gdc_wait()
 
     HEADS: tl.constexpr = KV_HEADS * GROUP
@@ -213,6 +224,7 @@ def _attend_single_tile(
     BLOCK_SIZE: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
+    PREFETCH: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
     """One tile of keys and values a program, in registers before the wait for q, on CUDA cores."""
@@ -337,7 +349,7 @@ def _prefetch_keys_and_values(
     HEAD_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
 ):
-    """The first tile: the waiting time reads it from memory to L2. Beyond `last`, lines of block 0."""
+    """A tile: the waiting time reads it from memory to L2. Beyond `last`, lines of block 0."""
     offsets = _cache_offsets(table_ptr, positions, positions < last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE)
     lines = offsets[:, None] + tl.arange(0, HEAD_DIM // 64)[None, :] * 64
     prefetch_to_l2(keys_ptr + lines)

@@ -1,4 +1,4 @@
-"""Products with up to 64 rows on tensor cores: the weight is the left operand, x is padded to 16, 32 or 64
+"""Products with up to 64 rows on tensor cores: the weight is the left operand, x is padded to 8, 16, 32 or 64
 columns.
 
 So the weight streams through the matrix units as it comes from memory, and 1 to 16 rows cost the same. Where
@@ -12,12 +12,15 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.triton.deferred_norm import DeferredNorm, load_squares, store_deferred_norm
 from kernels.triton.epilogue import ADD, SILU_AND_MUL, STORE, Epilogue
 from kernels.triton.pdl import EARLY, LATE, launch_options, prefetch_to_l2, trigger_code
 from kernels.triton.tiles import LinearTile
 
 MAX_ROWS = 64
-_COLUMNS = (16, 32, MAX_ROWS)  # that x may be padded to
+_WGMMA_ROWS = (
+    64  # of a weight tile, from which on Triton takes these instructions, and then 16 columns at least
+)
 
 
 def skinny_gemm(
@@ -29,8 +32,13 @@ def skinny_gemm(
     *,
     bias: torch.Tensor | None = None,
     partials: torch.Tensor | None = None,
+    norm: DeferredNorm | None = None,
+    next_norm: DeferredNorm | None = None,
 ) -> None:
     """Epilogue(x @ weight.T + bias) for x [M, K] of the weight's type, M up to 64; epilogues as in `gemv`.
+
+    With `norm`, whose `scaled` is x, the product is divided by the root mean square that `norm.squares` tell.
+    With `next_norm` the epilogue is ADD, in one split, and what is now in `out` is prepared for that norm.
 
     With splits, the epilogue is ADD. Under "atomic" the splits add to out [M, N], fp32, in no fixed order.
     Under "partials" they leave `out` alone and write partials [splits, M, N], fp32: whoever reads `out` next
@@ -41,21 +49,32 @@ def skinny_gemm(
     n = out.shape[1]
     if num_rows > MAX_ROWS or k % (tile.splits * tile.block_k) or (tile.splits > 1 and epilogue != ADD.value):
         raise ValueError(f"no product of {num_rows} rows with a weight [{n}, {k}] under {tile}")
+    if next_norm is not None and (tile.splits > 1 or len(next_norm.squares) != triton.cdiv(n, tile.block_n)):
+        raise ValueError(f"{tile} leaves no sums of squares of {n} columns in {len(next_norm.squares)} parts")
+    parts = 0 if norm is None else len(norm.squares)
     code = trigger_code(tile.trigger, x.device)
     _skinny_gemm[(triton.cdiv(n, tile.block_n), tile.splits)](
         x,
         weight,
         bias,
         out if partials is None else partials,
+        None if norm is None else norm.squares,
+        None if next_norm is None else next_norm.weight,
+        None if next_norm is None else next_norm.scaled,
+        None if next_norm is None else next_norm.squares,
         num_rows,
+        EPS=0.0 if norm is None else norm.eps,
+        PARTS=parts,
+        BLOCK_PARTS=triton.next_power_of_2(parts),
         N=n,
         K=k,
         SPLITS=tile.splits,
-        BLOCK_M=next(columns for columns in _COLUMNS if num_rows <= columns),
+        BLOCK_M=max(8 if tile.block_n < _WGMMA_ROWS else 16, triton.next_power_of_2(num_rows)),
         BLOCK_N=tile.block_n,
         BLOCK_K=tile.block_k,
         EPILOGUE=epilogue.value,
         ATOMIC=tile.splits > 1 and tile.reduce == "atomic",
+        PREFETCH=tile.prefetch,
         TRIGGER=code,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
@@ -69,7 +88,14 @@ def _skinny_gemm(
     weight_ptr,
     bias_ptr,
     out_ptr,
+    squares_ptr,
+    next_norm_weight_ptr,
+    next_scaled_ptr,
+    next_squares_ptr,
     num_rows,
+    EPS: tl.constexpr,
+    PARTS: tl.constexpr,
+    BLOCK_PARTS: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -78,6 +104,7 @@ def _skinny_gemm(
     BLOCK_K: tl.constexpr,
     EPILOGUE: tl.constexpr,
     ATOMIC: tl.constexpr,
+    PREFETCH: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
     PART: tl.constexpr = K // SPLITS
@@ -92,8 +119,11 @@ def _skinny_gemm(
     if TRIGGER:
         if TRIGGER == EARLY:
             gdc_launch_dependents()
-        _prefetch_first_tiles(weight_ptr, rows, split * PART, N, K, PART, BLOCK_K, EPILOGUE == SILU_AND_MUL)
+        END: tl.constexpr = PREFETCH * BLOCK_K if PREFETCH * BLOCK_K < PART else PART
+        _prefetch_first_tiles(weight_ptr, rows, split * PART, N, K, END, BLOCK_K, EPILOGUE == SILU_AND_MUL)
         gdc_wait()
+    if PARTS > 0:  # here, so that they arrive during the main loop
+        squares = load_squares(squares_ptr, m, inside_m, num_rows, PARTS, BLOCK_PARTS)
 
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     up_acc = acc
@@ -106,6 +136,10 @@ def _skinny_gemm(
     if TRIGGER == LATE:
         gdc_launch_dependents()
 
+    if PARTS > 0:
+        inverse_rms = tl.rsqrt(tl.sum(squares, 0) / K + EPS)[None, :]
+        acc *= inverse_rms
+        up_acc *= inverse_rms
     if bias_ptr is not None:
         acc += tl.load(bias_ptr + rows)[:, None].to(tl.float32)
     out_ptrs = out_ptr + m[None, :] * N + n[:, None]
@@ -115,7 +149,13 @@ def _skinny_gemm(
     elif EPILOGUE == SILU_AND_MUL:
         tl.store(out_ptrs, (acc * tl.sigmoid(acc) * up_acc).to(out_ptr.dtype.element_ty), mask=mask)
     elif SPLITS == 1:
-        tl.store(out_ptrs, tl.load(out_ptrs, mask=mask, other=0.0) + acc, mask=mask)
+        acc += tl.load(out_ptrs, mask=mask, other=0.0)
+        tl.store(out_ptrs, acc, mask=mask)
+        if next_scaled_ptr is not None:
+            inside = inside_m & (n < N)[:, None]
+            store_deferred_norm(
+                next_norm_weight_ptr, next_scaled_ptr, next_squares_ptr, acc, n, m, inside, num_rows, N
+            )
     elif ATOMIC:
         tl.atomic_add(out_ptrs, acc, mask=mask, sem="relaxed")
     else:
@@ -129,12 +169,11 @@ def _prefetch_first_tiles(
     first_k,
     N: tl.constexpr,
     K: tl.constexpr,
-    PART: tl.constexpr,
+    END: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GATED: tl.constexpr,
 ):
-    """Two tiles: the waiting time reads them from memory to L2."""
-    END: tl.constexpr = 2 * BLOCK_K if 2 * BLOCK_K < PART else PART
+    """The tiles of the first END columns: the waiting time reads them from memory to L2."""
     lines = (
         weight_ptr + rows[:, None].to(tl.int64) * K + (first_k + tl.arange(0, BLOCK_K // 64) * 64)[None, :]
     )

@@ -17,9 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.kernels.small_batch.cases import MODELS, ROWS
-
-CHECK_TIMEOUT_S = 150
+from benchmarks.kernels.small_batch.cases import CONTEXTS, MODELS, ROWS
 
 
 def main() -> int:
@@ -29,7 +27,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--rows", nargs="+", type=int, choices=ROWS, default=list(ROWS))
+    parser.add_argument("--contexts", nargs="+", type=int, choices=CONTEXTS, default=list(CONTEXTS))
+    parser.add_argument("--length", type=int, help="of the measured contexts; default: each at its longest")
+    parser.add_argument(
+        "--profile", nargs="*", type=int, default=[], help="rows of steps to tell kernel by kernel"
+    )
     parser.add_argument("--processes", type=int, default=14, help="for the checks, which mostly compile")
+    parser.add_argument("--check-seconds", type=float, default=150.0, help="after which checks are given up")
     parser.add_argument("--sweep-seconds", type=float, default=25.0, help="for each model")
     parser.add_argument(
         "--share", nargs=2, type=int, metavar=("INDEX", "COUNT"), help="run these checks only"
@@ -39,17 +43,19 @@ def main() -> int:
     if arguments.share:
         from benchmarks.kernels.small_batch.check import run_share
 
-        run_share(*arguments.share, arguments.models, arguments.rows)
+        run_share(*arguments.share, arguments.models, arguments.rows, arguments.contexts)
         return 0
     if arguments.steps:
         from benchmarks.kernels.small_batch.steps import StepBenchmark
 
-        StepBenchmark(arguments.steps, arguments.rows, time.monotonic() + arguments.sweep_seconds).run(
-            arguments.out
+        deadline = time.monotonic() + arguments.sweep_seconds
+        benchmark = StepBenchmark(
+            arguments.steps, arguments.rows, arguments.contexts, deadline, arguments.length
         )
+        benchmark.run(arguments.out, arguments.profile)
         return 0
-    rows = ["--rows", *map(str, arguments.rows)]
-    failed = _check_all(arguments.processes, ["--models", *arguments.models, *rows])
+    which = ["--rows", *map(str, arguments.rows), "--contexts", *map(str, arguments.contexts)]
+    failed = _check_all(arguments.processes, arguments.check_seconds, ["--models", *arguments.models, *which])
     for model in arguments.models:
         options = [
             "--steps",
@@ -58,18 +64,20 @@ def main() -> int:
             str(arguments.out),
             "--sweep-seconds",
             str(arguments.sweep_seconds),
-            *rows,
+            *which,
+            *(["--length", str(arguments.length)] if arguments.length else []),
+            *(["--profile", *map(str, arguments.profile)] if arguments.profile else []),
         ]
         failed |= _show(_start(options), timeout=None)
     return int(failed)
 
 
-def _check_all(count: int, which: list[str]) -> bool:
+def _check_all(count: int, limit_s: float, which: list[str]) -> bool:
     begin = time.monotonic()
     shares = [_start(["--share", str(index), str(count), *which]) for index in range(count)]
     failed = False
     for share in shares:
-        failed |= _show(share, timeout=max(1.0, begin + CHECK_TIMEOUT_S - time.monotonic()))
+        failed |= _show(share, timeout=max(1.0, begin + limit_s - time.monotonic()))
     print(f"checks took {time.monotonic() - begin:.0f} s", flush=True)
     return failed
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kernels.triton.tiles import AttentionTile, LinearTile
+from dataclasses import replace
+
+from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
 from model.config import ModelConfig
 
-ROWS = (1, 2, 4, 8, 16, 32, 64)
+ROWS = (1, 2, 4, 6, 8, 16, 32, 64)
 CONTEXTS = (512, 1536, 4096)  # of the graphs that engine/runner/graph_runner.py captures
 BLOCK_SIZE = 128
 KINDS = ("qkv", "o", "gate_up", "down", "lm_head")
@@ -156,6 +158,19 @@ WIDE_SKINNY = {  # for more than 16 rows, whose x takes room beside the weights
 }
 
 
+# Of narrow tiles there are 128, 256 or 384, which load the card's 132 multiprocessors alike.
+NARROW_SKINNY = {
+    "8B": {
+        "qkv": _skinny((16, 256, 4), (16, 256, 6), (16, 128, 6), (16, 512, 3), (32, 128, 6)),
+        "o": _skinny((32, 128, 6), (32, 256, 4), (32, 256, 6), (16, 256, 5), (16, 512, 3)),
+        "gate_up": _skinny((32, 128, 4), (32, 128, 5), (16, 256, 4), (16, 128, 5), (32, 64, 6)),
+        "down": _skinny((32, 128, 8), (32, 256, 4), (32, 256, 6), (16, 256, 6), (16, 512, 4)),
+        "lm_head": _skinny((32, 128, 5), (32, 256, 4), (16, 256, 5)),
+    }
+}
+MOST_NARROW_ROWS = 8  # beyond, tiles of 64 weight rows lose nothing by padding x to 16
+
+
 def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
     """Tiles worth measuring for one of a model's products."""
     if num_rows > 16:
@@ -164,7 +179,22 @@ def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
     if num_rows == 1:
         down = SKINNY[model]["down"][:1] if kind == "down" else []
         return [*GEMV[model][kind], *down]
-    return [*(GEMV_TWO_ROWS[model][kind] if num_rows == 2 else []), *SKINNY[model][kind]]
+    narrow = NARROW_SKINNY.get(model, {}).get(kind, []) if num_rows <= MOST_NARROW_ROWS else []
+    return [*(GEMV_TWO_ROWS[model][kind] if num_rows == 2 else []), *SKINNY[model][kind], *narrow]
+
+
+def variants(tile: LinearTile) -> list[LinearTile]:
+    """A narrow tile, all of whose programs run at once, with other starts for it and for the next kernel."""
+    if tile.kernel != "skinny" or tile.block_n > 32:
+        return []
+    early = replace(tile, trigger="early")
+    return [early, replace(early, prefetch=4), replace(tile, prefetch=4)]
+
+
+def deferred(tiles: StepTiles, model: str) -> StepTiles:
+    """The same step without kernels for norms, to be improved."""
+    first = {kind: candidates[0] for kind, candidates in NARROW_SKINNY[model].items()}
+    return replace(tiles, deferred_norm=True, **first)
 
 
 def _dot(splits: int, keys: int, stages: int = 3, **fields: str) -> AttentionTile:
@@ -182,15 +212,18 @@ def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]
         ]
     if max_context > 512:
         if num_rows <= 2:
-            return [_dot(16, 128, 2), _dot(32, 64), _dot(32, 128, 2), _dot(16, 64)]
-        return [
-            _dot(8, 64),
-            _dot(4, 64),
-            _dot(16, 64),
-            _dot(8, 128, 2),
-            _dot(4, 64, trigger="late"),
-            _dot(2, 64),
-        ]
+            return [
+                _dot(16, 128, 2),
+                _dot(32, 64),
+                _dot(32, 128, 2),
+                _dot(16, 64),
+                _dot(12, 64),
+                _dot(24, 64),
+            ]
+        splits = {4: (4, 6, 8, 12, 16), 6: (3, 4, 6, 8, 12)}.get(num_rows, (2, 4, 6, 8))
+        tiles = [_dot(s, keys, stages) for s in splits for keys, stages in ((64, 3), (128, 2), (32, 4))]
+        ahead = [replace(tile, prefetch=8) for tile in tiles]
+        return [*tiles, *ahead, _dot(4, 64, trigger="late"), _dot(4, 64, 5)]
     if num_rows == 1:
         return [
             AttentionTile("single_tile", 64, 8, combine="projection"),

@@ -11,15 +11,16 @@ import torch
 
 from benchmarks.kernels.small_batch.cases import (
     BLOCK_SIZE,
-    CONTEXTS,
     KINDS,
     MODELS,
     attention_candidates,
     linear_candidates,
     product_shape,
+    variants,
 )
 from kernels.activation import silu_and_mul
 from kernels.norm import rms_norm
+from kernels.triton.deferred_norm import DeferredNorm
 from kernels.triton.epilogue import Epilogue
 from kernels.triton.gemv import gemv
 from kernels.triton.residual_norm import residual_norm
@@ -39,11 +40,11 @@ EPS = 1e-6
 EPILOGUES = {"qkv": Epilogue.STORE, "o": Epilogue.ADD, "gate_up": Epilogue.SILU_AND_MUL, "down": Epilogue.ADD}
 
 
-def run_share(index: int, count: int, models: list[str], batches: list[int]) -> None:
+def run_share(index: int, count: int, models: list[str], batches: list[int], contexts: list[int]) -> None:
     """Prints a FAIL line for each kernel that is wrong or does not run, and how many passed."""
     torch.manual_seed(1000 + index)
     passed = 0
-    for position, (name, check) in enumerate(all_checks(models, batches)):
+    for position, (name, check) in enumerate(all_checks(models, batches, contexts)):
         if position % count != index:
             continue
         try:
@@ -58,14 +59,14 @@ def run_share(index: int, count: int, models: list[str], batches: list[int]) -> 
     print(f"checked: {passed} passed in share {index}", flush=True)
 
 
-def all_checks(models: list[str], batches: list[int]) -> Iterator[tuple[str, Check]]:
+def all_checks(models: list[str], batches: list[int], contexts: list[int]) -> Iterator[tuple[str, Check]]:
     """(name, check) of every product and attention tile that is measured or chosen."""
     for model in models:
         config = MODELS[model]
         for kind, num_rows, tile in _products(model, config, batches):
             name = f"{model} {kind} rows {num_rows} {tile}"
             yield name, partial(product_error, config, kind, num_rows, tile)
-        for num_rows, max_context, attention in _attentions(config, batches):
+        for num_rows, max_context, attention in _attentions(config, batches, contexts):
             name = f"{model} attention {num_rows} x {max_context} {attention}"
             yield name, partial(attention_error, config, num_rows, max_context, attention)
 
@@ -79,10 +80,10 @@ def _products(model: str, config: ModelConfig, batches: list[int]) -> list[tuple
     products: dict[tuple[str, int, LinearTile], None] = {}
     for kind in KINDS:
         for num_rows in batches:
-            full = num_rows if num_rows > 16 else 16
             tiles = [*linear_candidates(model, kind, num_rows), getattr(_chosen(config, num_rows, 512), kind)]
-            for tile in tiles:
-                some = (full - 13, full)
+            for tile in [v for base in tiles for v in (base, *variants(base))]:
+                full = num_rows if num_rows > 16 else 16 if tile.block_n >= 64 else 8
+                some = (max(3, full - 13), full)
                 rows = num_rows if tile.kernel == "gemv" else some[len(products) % 2]
                 if tile.kernel == "gemv" or not any((kind, r, tile) in products for r in some):
                     products[kind, rows, tile] = None
@@ -91,10 +92,12 @@ def _products(model: str, config: ModelConfig, batches: list[int]) -> list[tuple
     return list(products)
 
 
-def _attentions(config: ModelConfig, batches: list[int]) -> list[tuple[int, int, AttentionTile]]:
+def _attentions(
+    config: ModelConfig, batches: list[int], contexts: list[int]
+) -> list[tuple[int, int, AttentionTile]]:
     seen: dict[AttentionTile, tuple[int, int]] = {}
     for num_rows in batches:
-        for max_context in CONTEXTS:
+        for max_context in contexts:
             tiles = attention_candidates(num_rows, max_context)
             for tile in [*tiles, _chosen(config, num_rows, max_context).attention]:
                 seen.setdefault(tile, (num_rows, max_context))
@@ -129,10 +132,28 @@ def product_error(config: ModelConfig, kind: str, num_rows: int, tile: LinearTil
         residual_norm(residual, norm_weight, x, EPS)
         normed = x.float()
         skinny_gemm(x, weight, out, tile, epilogue)
+        _check_deferred_norm(residual, norm_weight, weight, out, tile, epilogue)
         if not relative_error(x, rms_norm(residual, norm_weight.float(), EPS)) < BOUND:
             raise ArithmeticError("residual_norm is wrong")
     exact = normed @ weight.float().T
     return relative_error(out, silu_and_mul(exact) if epilogue is Epilogue.SILU_AND_MUL else exact)
+
+
+def _check_deferred_norm(
+    residual: torch.Tensor,
+    norm_weight: torch.Tensor,
+    weight: torch.Tensor,
+    expected: torch.Tensor,
+    tile: LinearTile,
+    epilogue: Epilogue,
+) -> None:
+    """Raises ArithmeticError if the product that finishes a norm is not the one behind a norm."""
+    parts, out = residual.shape[1] // 32, torch.full_like(expected, float("nan"))
+    squares = residual.square().unflatten(1, (parts, -1)).sum(-1).T.contiguous()
+    norm = DeferredNorm(norm_weight, (residual * norm_weight).bfloat16(), squares, EPS)
+    skinny_gemm(norm.scaled, weight, out, tile, epilogue, norm=norm)
+    if not relative_error(out, expected.float()) < BOUND:
+        raise ArithmeticError("the product with a deferred norm is wrong")
 
 
 def _residual_error(weight: torch.Tensor, num_rows: int, tile: LinearTile) -> float:
@@ -148,7 +169,21 @@ def _residual_error(weight: torch.Tensor, num_rows: int, tile: LinearTile) -> fl
         normed = torch.empty(num_rows, n, device=CUDA, dtype=torch.bfloat16)
         residual_norm(residual, weight[:, 0].contiguous(), normed, EPS, partials=partials)
     else:
-        skinny_gemm(x, weight, residual, tile, Epilogue.ADD)
+        next_norm = None
+        if tile.splits == 1:
+            skinny_gemm(x, weight, residual.clone(), tile, Epilogue.ADD)  # compiled for steps with norms
+            squares = torch.empty(-(-n // tile.block_n), num_rows, device=CUDA)
+            next_norm = DeferredNorm(
+                weight[:, 0].contiguous(), torch.empty_like(residual, dtype=x.dtype), squares, EPS
+            )
+        skinny_gemm(x, weight, residual, tile, Epilogue.ADD, next_norm=next_norm)
+        if next_norm is not None:
+            errors = (
+                relative_error(squares.sum(0, keepdim=True), exact.square().sum(1).unsqueeze(0)),
+                relative_error(next_norm.scaled, exact * next_norm.weight.float()),
+            )
+            if not max(errors) < BOUND:
+                raise ArithmeticError("the norm behind is prepared wrong")
     return relative_error(residual, exact)
 
 

@@ -50,11 +50,14 @@ class ModelCase:
         self.token_ids = torch.randint(config.vocab_size, (max(ROWS),), device=CUDA)
         self.logits = torch.empty(max(ROWS) * config.vocab_size, device=CUDA)
 
-    def batch(self, num_rows: int, max_context: int) -> DecodeBatch:
-        """Lengths up to 59 below the context, the first row's equal to it."""
-        lens = max_context - (torch.arange(num_rows, device=CUDA) * 17) % 60
-        tables = self.tables[:num_rows].contiguous()
-        last = lens - 1
+    def batch(
+        self, num_rows: int, max_context: int, length: int | None = None, padding: int = 0
+    ) -> DecodeBatch:
+        """Lengths up to 59 below `length` (else the context), the first equal to it; then padding rows."""
+        lens = (length or max_context) - (torch.arange(num_rows, device=CUDA) * 17) % 60
+        lens = torch.cat((lens, lens.new_zeros(padding)))
+        tables = self.tables[: num_rows + padding].contiguous()
+        last = (lens - 1).clamp_min(0)
         blocks = tables.gather(1, (last // BLOCK_SIZE)[:, None]).squeeze(1).long()
         slots = blocks * BLOCK_SIZE + last % BLOCK_SIZE
         return DecodeBatch(tables, lens.to(torch.int32), slots, max_context)
@@ -124,4 +127,4 @@ class ModelCase:
 
     @staticmethod
     def _positions(batch: DecodeBatch) -> torch.Tensor:
-        return batch.context_lens.long() - 1
+        return (batch.context_lens.long() - 1).clamp_min(0)

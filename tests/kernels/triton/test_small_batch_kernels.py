@@ -7,6 +7,7 @@ import torch
 
 from kernels.activation import silu_and_mul
 from kernels.norm import rms_norm
+from kernels.triton.deferred_norm import DeferredNorm
 from kernels.triton.embedding import embed_tokens
 from kernels.triton.epilogue import Epilogue
 from kernels.triton.gemv import gemv
@@ -109,6 +110,27 @@ def test_split_products_with_the_norm_that_sums_them(device: torch.device, num_r
     residual_norm(residual, norm_weight, normed, EPS, partials=partials)
     assert_near(residual, expected, 1e-3)
     assert_near(normed, rms_norm(expected.clone(), norm_weight.float(), EPS))
+
+
+@pytest.mark.parametrize(("num_rows", "n"), [(3, 64), (9, 192)])
+@pytest.mark.parametrize("epilogue", [Epilogue.STORE, Epilogue.SILU_AND_MUL])
+def test_a_norm_between_two_products(device: torch.device, num_rows: int, n: int, epilogue: Epilogue) -> None:
+    """The first completes the residual and prepares the norm, the second applies its root mean square."""
+    k, tile = 128, LinearTile("skinny", 16, 64, 4, "late", num_stages=3)
+    x, weight, norm_weight = random(device, num_rows, k), random(device, n, k), random(device, n)
+    residual = torch.randn(num_rows, n, device=device)
+    expected = residual + x.float() @ weight.float().T
+    scaled = torch.full((num_rows, n), float("nan"), dtype=weight.dtype, device=device)
+    squares = torch.full((-(-n // 16), num_rows), float("nan"), device=device)
+    norm = DeferredNorm(norm_weight, scaled, squares, EPS)
+    skinny_gemm(x, weight, residual, tile, Epilogue.ADD, next_norm=norm)
+    assert_near(residual, expected, 1e-3)
+
+    behind = random(device, 2 * 24 if epilogue is Epilogue.SILU_AND_MUL else 24, n)
+    out = torch.full((num_rows, 24), float("nan"), dtype=weight.dtype, device=device)
+    skinny_gemm(scaled, behind, out, tile, epilogue, norm=norm)
+    product = rms_norm(expected.clone(), norm_weight.float(), EPS) @ behind.float().T
+    assert_near(out, silu_and_mul(product) if epilogue is Epilogue.SILU_AND_MUL else product)
 
 
 def test_norm_alone_leaves_the_residual(device: torch.device) -> None:
