@@ -321,8 +321,8 @@ class _Step:
         if tile.splits > 1 and tile.reduce == "partials":
             self._pending = _view(self._buffers.partials, tile.splits, *self.residual.shape)
         elif tile.splits == 1 and self._defers_norms:
-            parts = -(-self.residual.shape[1] // tile.block_n)
-            squares = _view(self._buffers.squares, parts, self.num_rows)
+            programs = -(-self.residual.shape[1] // tile.block_n)
+            squares = _view(self._buffers.squares, programs, self.num_rows)
             self._deferred = DeferredNorm(next_norm_weight, self.normed, squares, self.eps)
         skinny_gemm(
             x,
