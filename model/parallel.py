@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -233,16 +233,16 @@ class VocabParallelEmbedding(VocabParallelWeight):
 
 @contextmanager
 def on_its_own(module: nn.Module) -> Iterator[None]:
-    """In here no layer of the module waits for other ranks, and what they compute makes no sense."""
-    layers = [m for m in module.modules() if isinstance(m, RowParallelLinear | VocabParallelWeight)]
-    places = [layer.tp for layer in layers]
-    for layer in layers:
-        layer.tp = LoneRank(layer.tp.rank, layer.tp.size)
+    """In here the module and its layers wait for no other rank, and what they compute makes no sense."""
+    modules: list[Any] = [m for m in module.modules() if isinstance(getattr(m, "tp", None), TensorParallel)]
+    places = [(m, m.tp) for m in modules]
+    for m, tp in places:
+        m.tp = LoneRank(tp.rank, tp.size)
     try:
         yield
     finally:
-        for layer, tp in zip(layers, places, strict=True):
-            layer.tp = tp
+        for m, tp in places:
+            m.tp = tp
 
 
 class ParallelLMHead(VocabParallelWeight):

@@ -7,8 +7,6 @@ generic one. Imports triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -25,11 +23,19 @@ from kernels.triton.residual_norm import residual_norm
 from kernels.triton.skinny_gemm import MAX_ROWS, skinny_gemm
 from kernels.triton.split_combine import split_combine
 from kernels.triton.split_combine_gemv import split_combine_gemv
-from kernels.triton.tiles import MAX_SPLITS, LinearTile, StepShape, StepTiles, most_rows, step_tiles
+from kernels.triton.tiles import (
+    MAX_ROW_SPLITS,
+    MAX_SPLITS,
+    LinearTile,
+    StepShape,
+    StepTiles,
+    most_rows,
+    step_tiles,
+)
 from model.config import ModelConfig
 from model.decoder import Decoder
 from model.layers import DecoderLayer
-from model.parallel import LoneRank, TensorParallel
+from model.parallel import TensorParallel
 
 # With more rows than this, a long context among short ones is better split by the generic kernel.
 _ROWS_OF_ANY_CONTEXT = 16
@@ -65,13 +71,12 @@ class SmallBatchDecode:
         if not _covers(config, self.shape):
             raise ValueError(f"the small-batch kernels do not cover this {config.architecture}")
         self.decoder = decoder
-        self.tp = decoder.tp
-        self.mailboxes = open_mailboxes(decoder.tp, self.shape.hidden_size)
+        self._mailboxes = open_mailboxes(decoder.tp, self.shape.hidden_size)
         self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
         weight = decoder.lm_head.weight
         self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
         self._most_rows = most_rows(self._device_name, self.shape)
-        self._buffers = _Buffers.allocate(self.shape, weight.dtype, weight.device)
+        self._buffers = _Buffers.allocate(self.shape, self._most_rows, weight.dtype, weight.device)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
         self._norms = [_head_norms(layer) for layer in self._layers]
 
@@ -80,16 +85,6 @@ class SmallBatchDecode:
         if num_rows > _ROWS_OF_ANY_CONTEXT and max_context > _CONTEXT_OF_MORE_ROWS:
             return False
         return num_rows <= self._most_rows
-
-    @contextmanager
-    def on_its_own(self) -> Iterator[None]:
-        """Steps in here wait for no other rank, and compute nothing that makes sense."""
-        mailboxes = self.mailboxes
-        self.tp, self.mailboxes = LoneRank(self.tp.rank, self.tp.size), None
-        try:
-            yield
-        finally:
-            self.tp, self.mailboxes = self.decoder.tp, mailboxes
 
     @torch.inference_mode()
     def run(
@@ -108,7 +103,8 @@ class SmallBatchDecode:
         """
         num_rows = len(token_ids)
         tiles = tiles or step_tiles(self._device_name, self.shape, num_rows, batch.max_context)
-        step = _Step(self._buffers, tiles, num_rows, self.decoder, self.tp, self.mailboxes)
+        mailboxes = None if self.decoder.tp.one_shot is None else self._mailboxes  # not for a rank on its own
+        step = _Step(self._buffers, tiles, num_rows, self.decoder, mailboxes)
         model = self.decoder.model
         context = DecodeContext(
             batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
@@ -154,32 +150,32 @@ def _head_norms(layer: DecoderLayer) -> HeadNorms | None:
 class _Buffers:
     """Activations of one step, flat: a step of M rows takes the first M rows' worth of each."""
 
-    residual: torch.Tensor  # [MAX_ROWS, hidden] fp32
-    normed: torch.Tensor  # [MAX_ROWS, hidden]; or multiplied by the norm's weight alone, if it is deferred
-    squares: torch.Tensor  # [MAX_ROWS * hidden / 16] fp32, of deferred norms
-    qkv: torch.Tensor  # [MAX_ROWS, q + k + v rows]
-    attended: torch.Tensor  # [MAX_ROWS, heads * head_dim]
-    activations: torch.Tensor  # [MAX_ROWS, intermediate]
-    partials: torch.Tensor  # [MAX_SPLITS * MAX_ROWS * hidden] fp32, of split products
-    partial_out: torch.Tensor  # [MAX_ROWS * heads * MAX_SPLITS * head_dim] fp32, of attention's splits
-    partial_sums: torch.Tensor  # [MAX_ROWS * heads * MAX_SPLITS * 2] fp32
+    residual: torch.Tensor  # [rows, hidden] fp32
+    normed: torch.Tensor  # [rows, hidden]; or multiplied by the norm's weight alone, if it is deferred
+    squares: torch.Tensor  # [rows * hidden / 16] fp32, of deferred norms
+    qkv: torch.Tensor  # [rows, q + k + v rows]
+    attended: torch.Tensor  # [rows, heads * head_dim]
+    activations: torch.Tensor  # [rows, intermediate]
+    partials: torch.Tensor  # [MAX_SPLITS * rows * hidden] fp32, of split products
+    partial_out: torch.Tensor  # [MAX_ROW_SPLITS * heads * head_dim] fp32, of attention's splits
+    partial_sums: torch.Tensor  # [MAX_ROW_SPLITS * heads * 2] fp32
 
     @staticmethod
-    def allocate(shape: StepShape, dtype: torch.dtype, device: torch.device) -> _Buffers:
+    def allocate(shape: StepShape, rows: int, dtype: torch.dtype, device: torch.device) -> _Buffers:
         q_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        parts = MAX_ROWS * shape.num_heads * MAX_SPLITS
+        parts = MAX_ROW_SPLITS * shape.num_heads
 
         def empty(*sizes: int, of: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.empty(sizes, dtype=of, device=device)
 
         return _Buffers(
-            residual=empty(MAX_ROWS, shape.hidden_size),
-            normed=empty(MAX_ROWS, shape.hidden_size, of=dtype),
-            squares=empty(MAX_ROWS * shape.hidden_size // 16),
-            qkv=empty(MAX_ROWS, q_size + 2 * kv_size, of=dtype),
-            attended=empty(MAX_ROWS, q_size, of=dtype),
-            activations=empty(MAX_ROWS, shape.intermediate_size, of=dtype),
-            partials=empty(MAX_SPLITS * MAX_ROWS * shape.hidden_size),
+            residual=empty(rows, shape.hidden_size),
+            normed=empty(rows, shape.hidden_size, of=dtype),
+            squares=empty(rows * shape.hidden_size // 16),
+            qkv=empty(rows, q_size + 2 * kv_size, of=dtype),
+            attended=empty(rows, q_size, of=dtype),
+            activations=empty(rows, shape.intermediate_size, of=dtype),
+            partials=empty(MAX_SPLITS * rows * shape.hidden_size),
             partial_out=empty(parts * shape.head_dim),
             partial_sums=empty(parts * 2),
         )
@@ -194,12 +190,11 @@ class _Step:
         tiles: StepTiles,
         num_rows: int,
         decoder: Decoder,
-        tp: TensorParallel,
         mailboxes: Mailboxes | None,
     ) -> None:
         self.tiles = tiles
         self.eps = decoder.config.rms_norm_eps
-        self.tp = tp
+        self.tp = tp = decoder.tp
         self.mailboxes = mailboxes
         self.decoder = decoder
         self.num_rows = num_rows

@@ -22,6 +22,7 @@ from kernels.attention.interface import AttentionBackend, GraphAttentionBackend
 from kernels.decode_rows import gather_sampling_rows
 from kernels.sampling import sample_tokens
 from model.decoder import Decoder
+from model.parallel import on_its_own
 
 if TYPE_CHECKING:
     from model.small_batch import SmallBatchDecode
@@ -113,7 +114,7 @@ class GraphModelRunner(ModelRunner):
             # A dozen kernels for each size and context, which compile one after the other otherwise.
             small = [key for key in decodes if self._small_batch.takes(*key)]
             self._tables.send_batch(NO_DECODES.group.rows, max(size for size, _ in small))
-            with self._small_batch.on_its_own():
+            with on_its_own(self._decoder):
                 run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
             partial(self._mixed_graphs.graph, *key) for key in self._mixed_graphs.keys

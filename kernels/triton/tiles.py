@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 TUNED_FILE = Path(__file__).parent.parent / "tuned" / "small_batch.json"
-MAX_SPLITS = 64
-"""Splits of a context or of a product's inner dimension; buffers for partial results are made for so many."""
+# Buffers for partial results are made for so many:
+MAX_SPLITS = 8  # of a product's inner dimension
+MAX_ROW_SPLITS = 256  # rows times splits of their contexts
+_MAX_CONTEXT_SPLITS = 64
 
 _ROWS_BY_DEFAULT = 16
 _STREAMING_MULTIPROCESSORS = 132  # of an H200; the defaults only need its order of magnitude
@@ -142,7 +144,7 @@ def _splits(n: int, num_blocks: int) -> int:
 
 def default_attention(num_rows: int, max_context: int) -> AttentionTile:
     """Tensor cores; as many splits as leave each 128 keys, within what fills the device with 8 KV heads."""
-    most = max(1, min(MAX_SPLITS, 512 // (8 * num_rows)))
+    most = max(1, min(_MAX_CONTEXT_SPLITS, 512 // (8 * num_rows)))
     splits = max(1, min(most, -(-max_context // 128)))
     if num_rows > 4:
         return AttentionTile("dot", block_keys=64, splits=splits, num_stages=3)

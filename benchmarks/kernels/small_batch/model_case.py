@@ -46,7 +46,7 @@ class ModelCase:
         self.tables = torch.randperm(num_blocks, device=CUDA).to(torch.int32).view(max(ROWS), -1)
         self.step = SmallBatchDecode(self.decoder)
         if ranks > 1:
-            self.step.tp = LoneRank(0, ranks)
+            self.decoder.tp = LoneRank(0, ranks)
         self.token_ids = torch.randint(config.vocab_size, (max(ROWS),), device=CUDA)
         self.logits = torch.empty(max(ROWS) * config.vocab_size, device=CUDA)
 

@@ -1,8 +1,7 @@
 """The graph runner, its graphs run eagerly: the same tokens as the plain runner, whatever comes and goes."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +10,8 @@ import torch
 from engine.runner import graph_runner
 from engine.runner.graph_runner import GraphModelRunner, graph_sizes
 from engine.sampling_params import SamplingParams
+from model.decoder import Decoder
+from model.parallel import LoneRank
 from tests.support.engines import SteppedEngine
 from tests.support.graph_engines import graph_engine
 from tests.support.tiny_models import make_tiny_model
@@ -61,19 +62,16 @@ def test_graphs_give_the_plain_runners_tokens(num_blocks: int, depth: int) -> No
 class RecordedSmallBatches:
     """In place of the fused kernels, which a CPU lacks."""
 
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    @contextmanager
-    def on_its_own(self) -> Iterator[None]:
-        self.sizes.append(0)
-        yield
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.sizes_alone: list[int] = []
 
     def takes(self, num_rows: int, max_context: int) -> bool:
         return True
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: Any, logits: torch.Tensor) -> None:
-        self.sizes.append(len(token_ids))
+        if isinstance(self.decoder.tp, LoneRank):
+            self.sizes_alone.append(len(token_ids))
         logits.zero_()
 
 
@@ -88,11 +86,11 @@ def test_small_batches_are_compiled_before_any_is_captured(monkeypatch: pytest.M
     engine = graph_engine(make_tiny_model("qwen3")[0], graphs=True, num_blocks=NUM_BLOCKS)
     runner = engine.loop._runner
     assert isinstance(runner, GraphModelRunner)
-    small = RecordedSmallBatches()
+    small = RecordedSmallBatches(runner._decoder)
     runner._small_batch = small  # type: ignore[assignment]
     with torch.inference_mode():
         runner.capture_all()
-    assert list(dict.fromkeys(small.sizes)) == [0, *reversed(graph_sizes(11))]
+    assert list(dict.fromkeys(small.sizes_alone)) == [*reversed(graph_sizes(11))]
 
 
 @pytest.mark.parametrize("max_num_seqs", [1, 2, 7, 16, 64, 256, 300, 512, 1000])
