@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from loadgen.cli.explain import tell_written
+from loadgen.cli.explain import refuse_in_one_line, tell_written
 from loadgen.figures.compare import compare
 from loadgen.figures.summary import summarize
 from loadgen.record import RunError, read_run
@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Compare runs with the first one; the interval of each change is a 95 % one."
     parser.add_argument("runs", metavar="DIR", nargs="+", help="two runs or more")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the comparison (.html or .json)")
+    refuse_in_one_line(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,13 +15,17 @@ WIDTH = 80
 def explain(
     parser: argparse.ArgumentParser, description: str, *, takes: str = "", examples: str = ""
 ) -> None:
-    """Give `--help` a usage line that can be read, a description and examples; a wrong flag is told in one
-    line, with the exit code that the commands have for that."""
+    """Give `--help` a usage line that can be read, a description and examples."""
     parser.usage = f"%(prog)s {takes} [options]".replace("  ", " ")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = textwrap.fill(textwrap.dedent(description).strip(), WIDTH)
     shown = "examples:\n" + textwrap.indent(textwrap.dedent(examples).strip(), "  ") + "\n\n"
     parser.epilog = (shown if examples else "") + textwrap.fill(exit_codes.EPILOG, WIDTH)
+    refuse_in_one_line(parser)
+
+
+def refuse_in_one_line(parser: argparse.ArgumentParser) -> None:
+    """Wrong flags end with the exit code that the commands have for that, not with argparse's 2."""
 
     def fail(message: str) -> NoReturn:
         parser.exit(exit_codes.USAGE, f"{parser.prog}: {message}; see {parser.prog} --help\n")

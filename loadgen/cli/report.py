@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from loadgen.cli import arguments as shared
-from loadgen.cli.explain import tell_written
+from loadgen.cli.explain import refuse_in_one_line, tell_written
 from loadgen.figures.objectives import Objective
 from loadgen.figures.summary import summarize
 from loadgen.record import RunError, read_run
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"write a report, by the name's end: {FORMATS}; repeatable",
     )  # fmt: skip
     shared.add_objective_argument(parser)
+    refuse_in_one_line(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -63,6 +63,8 @@ def read_env(directory: Path) -> dict[str, Any]:
     path = directory / files.ENV
     try:
         env = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise RunError(f"{directory}: holds no run ({files.ENV} is missing)") from None
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}") from error
     except orjson.JSONDecodeError as error:

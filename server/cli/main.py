@@ -30,7 +30,10 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0 done, 1 failed, 2 bad usage or configuration."""
     argv = sys.argv[1:] if argv is None else argv
-    arguments = _top_parser().parse_args(argv[:1])
+    top_parser = _top_parser()
+    if not argv:
+        top_parser.exit(2, top_parser.format_help())
+    arguments = top_parser.parse_args(argv[:1])
     module_name, summary = COMMANDS[arguments.command]
     command = import_module(module_name)
     parser = argparse.ArgumentParser(

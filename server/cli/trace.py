@@ -23,10 +23,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _, records = read_event_log(arguments.events)
         steps = read_step_log(arguments.steps)[1] if arguments.steps else []
-    except RecordFileError as error:
+        Path(arguments.output).write_bytes(orjson.dumps(chrome_trace(records, steps)))
+    except (RecordFileError, OSError) as error:
         print(f"octavo trace: {error}", file=sys.stderr)
         return 1
-    Path(arguments.output).write_bytes(orjson.dumps(chrome_trace(records, steps)))
     print(
         f"{arguments.output}: {len(records)} requests, {len(steps)} steps; open it at https://ui.perfetto.dev"
     )

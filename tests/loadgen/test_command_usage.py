@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from loadgen.cli import capacity, exit_codes, load, replay
+from loadgen.cli import capacity, compare, exit_codes, load, replay, report
 
 
 def outcome(command: ModuleType, arguments: list[str]) -> int:
@@ -38,6 +38,9 @@ def outcome(command: ModuleType, arguments: list[str]) -> int:
         (load, ["--assert", "7"], "share"),
         (load, [], "--requests"),
         (capacity, [], "--slo"),
+        (report, [], "DIR"),
+        (report, ["/nowhere"], "holds no run"),
+        (compare, ["/nowhere"], "two runs"),
     ],
 )
 def test_wrong_flags(

@@ -155,6 +155,7 @@ def test_trace_command_writes_what_perfetto_reads(tmp_path: Path, capsys: pytest
     assert all(event["dur"] >= 0 for event in trace["traceEvents"] if event["ph"] == "X")
     assert {"r", "schedule", "step 0"} <= {event["name"] for event in trace["traceEvents"]}
     assert main(["trace", str(tmp_path / "absent.jsonl")]) == 1
+    assert main(["trace", str(events), "-o", str(tmp_path / "absent" / "trace.json")]) == 1
     assert "absent.jsonl" in capsys.readouterr().err
 
 
