@@ -11,11 +11,11 @@ class DecodeSteps:
     def __init__(self, num_rows: int, num_kept_steps: int) -> None:
         self.num_planned = 0
         self.num_committed = 0
-        self._tokens = np.zeros((num_kept_steps, num_rows), dtype=np.int32)  # by step, in turn, and row
+        self._tokens = np.zeros((num_kept_steps, num_rows), dtype=np.int64)  # by step, in turn, and row
 
     def commit(self, rows: np.ndarray, token_ids: np.ndarray) -> None:
         """`token_ids` [N] are what the sequences in `rows` [N] got from the next step."""
-        self._tokens[self.num_committed % len(self._tokens), rows] = token_ids
+        self._tokens[self.num_committed % len(self._tokens)][rows] = token_ids
         self.num_committed += 1
 
     def tokens_since(self, step: int, row: int) -> list[int]:

@@ -46,6 +46,7 @@ class DecodeGroup:
         self._block_phases, self._ends = columns[2:]
         self._due_step = -1
         self._due: list[int] = []
+        self._next_due_step = -1  # none is due from `_due_step` on until then
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -63,11 +64,19 @@ class DecodeGroup:
     def due(self, step: int, block_size: int) -> list[int]:
         """Indices of the members that begin a block in that step, and of those that must not take it."""
         # Asked three times for one step: to plan it, to launch it, and to settle the one before.
+        if self._due_step < step < self._next_due_step:
+            return []
         if step != self._due_step:
             begins = self._block_phases == step % block_size
             self._due = (begins | (self._ends == step)).nonzero()[0].tolist()
             self._due_step = step
+            self._next_due_step = step if self._due else step + self._num_quiet_steps(step, block_size)
         return self._due
+
+    def _num_quiet_steps(self, step: int, block_size: int) -> int:
+        """How many from that step on nobody is due in: few members are looked at in few steps."""
+        until_block = (self._block_phases - step) % block_size
+        return int(np.minimum(until_block, self._ends - step).min(initial=block_size))
 
     def that_begin_a_block(self, step: int, block_size: int) -> list[int]:
         """Indices of the members whose token of that step is the first of a block."""

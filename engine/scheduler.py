@@ -184,9 +184,11 @@ class Scheduler:
             else:
                 self._grow(sequence, plan)
         plan.decodes = self._decoding.plan()
-        budget -= len(plan.decodes)
-        if plan.decodes and self.chunk_budget is not None:
-            tokens = self.chunk_budget.tokens(len(plan.decodes), len(self._waiting), self._next_prompt())
+        num_decodes = len(plan.decodes)
+        budget -= num_decodes
+        wants_chunks = self._prompts or self._waiting
+        if num_decodes and wants_chunks and self.chunk_budget is not None:
+            tokens = self.chunk_budget.tokens(num_decodes, len(self._waiting), self._next_prompt())
             return min(budget, tokens)
         return budget
 
@@ -194,7 +196,7 @@ class Scheduler:
         """Tokens that the prompt which comes first has left: one under way, else the head of the queue."""
         if self._prompts:
             return self._prompts[0].num_prefill_tokens - self._prompts[0].num_cached_tokens
-        return self._waiting[0].num_tokens if self._waiting else 0
+        return self._waiting[0].num_tokens
 
     def _grow(self, sequence: Sequence, plan: StepPlan) -> None:
         """Give it one more block, if need be by preempting the last of the running ones, itself perhaps."""
@@ -287,7 +289,7 @@ class Scheduler:
 
     def _that_may_stop(self, committed: CommittedStep) -> list[Sequence]:
         """Those that got a token that ends them, unless it came too early."""
-        if self._stop_ids.keys().isdisjoint(committed.token_ids):
+        if not self._stop_ids or self._stop_ids.keys().isdisjoint(committed.token_ids):
             return []
         return [sequence for sequence, token_id, _ in committed if token_id in sequence.stop_ids]
 

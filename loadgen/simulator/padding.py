@@ -24,16 +24,16 @@ class Padding:
 
     def rows_of(self, shape: StepShape) -> int:
         """The token rows that the device computes."""
-        sizes = self.sizes if shape.num_chunks else self.decode_sizes
-        return _size(sizes, self._needed(shape)) or shape.total_rows
+        if not shape.num_chunks:
+            return _size(self.decode_sizes, shape.decode_rows) or shape.decode_rows
+        return _size(self.sizes, self._needed(shape)) or shape.total_rows
 
     def is_eager(self, shape: StepShape) -> bool:
         """Whether a step with chunks is too large for every graph, and launched kernel by kernel."""
         return bool(self.sizes and shape.num_chunks) and self._needed(shape) > self.sizes[-1]
 
     def _needed(self, shape: StepShape) -> int:
-        if not shape.num_chunks:
-            return shape.decode_rows
+        """For a step with chunks."""
         room = _size(self.decode_rooms, shape.decode_rows) if shape.decode_rows else 0
         return max(shape.total_rows, room, shape.num_chunks * self.rows_per_chunk)
 

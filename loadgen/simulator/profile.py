@@ -32,7 +32,7 @@ class Line:
         return self.constant + self.slope * count
 
     def ns(self, count: int) -> int:
-        return int(self.of(count) * 1e9)
+        return int((self.constant + self.slope * count) * 1e9)
 
 
 @dataclass(frozen=True, slots=True)

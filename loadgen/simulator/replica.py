@@ -58,6 +58,7 @@ class Replica:
         self.scheduler = Scheduler(limits, frozenset(), clock=lambda: self.now_ns)
         self.now_ns = 0  # of the engine thread
         self.counts = ReplicaCounts()
+        self.next_turn_ns = NEVER  # when the next turn plans
         self.prompt_backlog = 0  # prompt tokens of requests that wait for their first token
         self._timer = StepTimer(profile.step, max_rows=max_step_rows(limits), noise_seed=noise_seed)
         self._exertion = Exertion()
@@ -80,10 +81,10 @@ class Replica:
         """Put a request in the inbox, some time from now on, with hashes of the blocks that it will fill."""
         self.prompt_backlog += len(request.prompt_token_ids)
         insort(self._inbox, (at_ns, request, output_hashes), key=itemgetter(0))
+        self.next_turn_ns = self._plans_next_ns()
 
-    @property
-    def next_turn_ns(self) -> int:
-        """When the next turn plans: while there is work as soon as the pacer lets it, else with a request."""
+    def _plans_next_ns(self) -> int:
+        """While there is work, as soon as the pacer lets it; else with a request."""
         if self._in_flight or self.scheduler.has_work:
             return max(self.now_ns, self._plan_from_ns)
         return max(self.now_ns, self._inbox[0][0]) if self._inbox else NEVER
@@ -101,6 +102,7 @@ class Replica:
         self.now_ns += self._pause_ns
         if self._in_flight and self._pacer is not None:
             self._plan_from_ns = self._awaited_ns(self._in_flight[-1], self._pacer)
+        self.next_turn_ns = self._plans_next_ns()
 
     def _awaited_ns(self, newest: _InFlight, pacer: Pacer) -> int:
         """When the next step has to be planned lest the device wait for it; no later than the newest ends."""

@@ -30,7 +30,7 @@ def shape_of_plan(plan: StepPlan) -> StepShape:
     for _, _, start, num_tokens, _ in plan.chunks:
         prompt_rows += num_tokens
         work += num_tokens * (start + num_tokens // 2)
-    longest = int(decodes.starts.max(initial=-1)) + 1
+    longest = decodes.longest_context if decodes else 0
     return StepShape(len(decodes), decodes.total_context, len(plan.chunks), prompt_rows, work, longest)
 
 
