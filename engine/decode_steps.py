@@ -22,6 +22,9 @@ class DecodeSteps:
         """What the sequence in that row got from the committed steps from number `step` on."""
         num_steps = self.num_committed - step
         assert num_steps <= len(self._tokens), "the first of these tokens are overwritten"
-        steps = np.arange(step, self.num_committed) % len(self._tokens)
-        token_ids: list[int] = self._tokens[steps, row].tolist()
-        return token_ids
+        begin, end = step % len(self._tokens), self.num_committed % len(self._tokens)
+        column = self._tokens[:, row]
+        if begin < end:
+            newest: list[int] = column[begin:end].tolist()
+            return newest
+        return column[begin:].tolist() + column[:end].tolist() if num_steps else []

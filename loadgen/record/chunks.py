@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from itertools import chain
-from operator import sub
 
 import numpy as np
 
@@ -25,12 +23,18 @@ def encode_chunks(requests: Iterable[Chunks]) -> tuple[bytes, list[int]]:
     """
     values: array[int] = array("q")
     firsts = []
+    later_times = []
     for times_ns, tokens, sizes in requests:
-        firsts.append(len(values))
-        values.extend(map(sub, times_ns, chain((0,), times_ns)))
+        first = len(values)
+        firsts.append(first)
+        values += times_ns
         values += tokens
         values += sizes
-    left = np.frombuffer(values, np.int64)
+        later_times.append(slice(first + 1, max(first + len(times_ns), first + 1)))
+    absolute = np.frombuffer(values, np.int64)
+    left = absolute.copy()
+    for times in later_times:
+        left[times] -= absolute[times.start - 1 : times.stop - 1]
     byte_counts = np.ones(len(left), np.int64)
     for bits in range(7, int(left.max(initial=0)).bit_length(), 7):
         byte_counts += left >> bits > 0

@@ -6,6 +6,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from engine.committed import CommittedStep
 from engine.record import RequestRecord
@@ -15,6 +16,7 @@ from loadgen.simulator.admission import Admission, admit_all
 from loadgen.simulator.profile import Profile
 from loadgen.simulator.replica import NEVER, Replica
 from loadgen.simulator.routing import Router
+from loadgen.simulator.token_times import TokenTimes
 from loadgen.simulator.workload import RequestMaker
 
 
@@ -47,7 +49,11 @@ class Fleet:
         noise_seed: int | None = None,
     ) -> None:
         self.replicas = [
-            Replica(profile, self._take, None if noise_seed is None else noise_seed + place)
+            Replica(
+                profile,
+                partial(self._take, TokenTimes()),
+                None if noise_seed is None else noise_seed + place,
+            )
             for place in range(num_replicas)
         ]
         self._max_model_len = profile.limits.max_model_len
@@ -123,11 +129,10 @@ class Fleet:
         if was_idle:
             heapq.heappush(self._turns, (replica.next_turn_ns, place))
 
-    def _take(self, now_ns: int, committed: CommittedStep) -> None:
+    def _take(self, token_times: TokenTimes, now_ns: int, committed: CommittedStep) -> None:
         """A step was settled: note when clients have its tokens, and tell of requests that have ended."""
         seen_ns = now_ns + self._costs.delivery.ns(len(committed))
-        for sequence in committed.sequences:
-            sequence.token_times_ns.append(seen_ns)
+        token_times.add(seen_ns, committed)
         for sequence, reason in committed.ended:
             record = sequence.request.record
             record.finished_ns = now_ns

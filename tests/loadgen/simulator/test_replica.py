@@ -22,6 +22,7 @@ from loadgen.simulator.profile import HostCosts, LaunchCost, Line, Profile, max_
 from loadgen.simulator.replica import NEVER, Replica
 from loadgen.simulator.step_model import StepTimer
 from loadgen.simulator.step_shape import shape_of_entry, shape_of_plan
+from loadgen.simulator.token_times import TokenTimes
 from loadgen.simulator.workload import TOKEN, RequestMaker
 from tests.support.simulation import make_profile, random_load
 
@@ -135,11 +136,7 @@ def run_replica(
 ) -> list[list[tuple[str, int, int]]]:
     plans: list[list[tuple[str, int, int]]] = []
 
-    def take(now_ns: int, committed: list) -> None:
-        for sequence, _, _ in committed:
-            sequence.request.record.token_times_ns[0].append(now_ns)
-
-    replica = Replica(profile, take)
+    replica = Replica(profile, TokenTimes().add)
     schedule = replica.scheduler.schedule
 
     def noted() -> StepPlan | None:
