@@ -1,5 +1,7 @@
 """The HTTP client: raw bytes and time-stamps while a request is in flight, meaning only after its end."""
 
-from loadgen.client.pool import Connection, ConnectionPool, Exchange, Server
+from loadgen.client.connection import Exchange
+from loadgen.client.pool import ConnectionPool
+from loadgen.client.server import Server
 
-__all__ = ["Connection", "ConnectionPool", "Exchange", "Server"]
+__all__ = ["ConnectionPool", "Exchange", "Server"]

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import orjson
 
-from loadgen.client.pool import Exchange
+from loadgen.client.connection import Exchange
 from loadgen.client.stream import Stream, read_stream
 from loadgen.record.result import RequestResult
 from loadgen.schedule import ScheduledRequest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -11,7 +12,9 @@ import orjson
 from loadgen.client.sse import split_events
 
 FRAME_BYTES = len(b"data: \n\n")
-QUOTE, BACKSLASH = b'"\\'
+BACKSLASH = b"\\"
+SPECIAL = re.compile(rb'["\\]')
+INSIDE_STRING = re.compile(rb'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})+')
 OTHER_TOKENS = ("reasoning_content", "reasoning", "tool_calls")  # of a delta, beside content
 
 
@@ -46,19 +49,17 @@ def read_stream(parts: list[bytes], part_times_ns: list[int]) -> Stream:
     """Read a whole event stream. An event is given the time of the read that completed it."""
     stream = Stream()
     usual: UsualEvent | None = None
-    odd: list[bytes] = []  # parts that are more or less than one usual event, up to the end of an event
-    odd_times_ns: list[int] = []
-    for part, time_ns in zip(parts, part_times_ns, strict=True):
-        if usual is not None and not odd and usual.matches(part):
-            stream.times_ns.append(time_ns)
-            stream.sizes.append(len(part) - FRAME_BYTES)
-            continue
-        odd.append(part)
-        odd_times_ns.append(time_ns)
-        if part.endswith(b"\n\n"):
-            usual = _read_events(stream, odd, odd_times_ns, usual)
-            odd, odd_times_ns = [], []
-    _read_events(stream, odd, odd_times_ns, usual)
+    start = end = 0  # of the parts that have been looked at, but for the end of an event
+    while end < len(parts):
+        if usual is not None and start == end:
+            end = usual.end_of_run(parts, start)
+            stream.times_ns += part_times_ns[start:end]
+            stream.sizes += [len(part) - FRAME_BYTES for part in parts[start:end]]
+            start = end
+        end += 1
+        if end >= len(parts) or parts[end - 1].endswith(b"\n\n"):
+            usual = _read_events(stream, parts[start:end], part_times_ns[start:end], usual)
+            start = end
     return stream
 
 
@@ -92,13 +93,11 @@ class UsualEvent:
     """The bytes around the text of an event that holds text and nothing else of interest.
 
     Most events of a stream differ in their text alone. One that begins and ends with the same bytes, with
-    some text that has neither quote nor escape between, says the same, and need not be parsed as JSON.
+    the inside of a JSON string between, says the same, and need not be parsed.
     """
 
     before: bytes
     after: bytes
-    before_size: int
-    minus_after_size: int
 
     @classmethod
     def of(cls, data: bytes, payload: dict[str, Any]) -> UsualEvent | None:
@@ -116,15 +115,23 @@ class UsualEvent:
         if data.count(quoted) != 1 or BACKSLASH in data:
             return None
         before, after = data.split(quoted)
-        before, after = b"data: " + before + b'"', b'"' + after + b"\n\n"
-        return cls(before, after, len(before), -len(after))
+        return cls(b"data: " + before + b'"', b'"' + after + b"\n\n")
 
     def matches(self, event: bytes) -> bool:
         """`event` from `data: ` to the blank line that ends it."""
-        if not (event.startswith(self.before) and event.endswith(self.after)):
-            return False
-        text = event[self.before_size : self.minus_after_size]
-        return bool(text) and QUOTE not in text and BACKSLASH not in text
+        return self.end_of_run([event], 0) == 1
+
+    def end_of_run(self, parts: list[bytes], start: int) -> int:
+        """The place of the first part from `start` on that is not one such event."""
+        before, after, end = self.before, self.after, start
+        while end < len(parts) and parts[end].startswith(before) and parts[end].endswith(after):
+            end += 1
+        text_start, text_end = len(before), -len(after)
+        texts = [part[text_start:text_end] for part in parts[start:end]]
+        if b"" in texts or SPECIAL.search(b"".join(texts)):
+            odd = (place for place, text in enumerate(texts, start) if not INSIDE_STRING.fullmatch(text))
+            end = next(odd, end)
+        return end
 
 
 def _read_payload(stream: Stream, payload: dict[str, Any], time_ns: int, size: int) -> None:

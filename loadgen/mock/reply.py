@@ -11,7 +11,7 @@ import orjson
 
 from loadgen.mock.script import Script, Truth
 from loadgen.mock.ticker import Ticker
-from loadgen.sockets import descriptor_of, write_now
+from loadgen.sockets import SocketLink
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -22,7 +22,7 @@ class Reply:
     def __init__(
         self,
         script: Script,
-        transport: asyncio.Transport,
+        link: SocketLink,
         truth: Truth,
         ticker: Ticker,
         *,
@@ -31,13 +31,12 @@ class Reply:
         on_end: Callable[[], None],
     ) -> None:
         self._script, self._on_end = script, on_end
-        self._transport, self._truth, self._ticker = transport, truth, ticker
+        self._link, self._truth, self._ticker = link, truth, ticker
         self._chat, self._behaviour = chat, behaviour
         self._total = truth.body.get("max_tokens") or truth.body.get("max_completion_tokens") or 16
         self._sent = 0
         self._begun = self._ended = False
         self._buffered: list[bytes] = []
-        self._descriptor = descriptor_of(transport)
         self._frames: dict[int, bytes | None] = {}  # by count of tokens; made once, so that the mock is quick
 
     def start(self) -> None:
@@ -95,7 +94,8 @@ class Reply:
             self._write(self._framed(b"data: {oops}\n\n"))
             self._finish()
             return
-        self._transport.close()
+        self._link.close()
+        self.end()
 
     def end(self) -> None:
         """Free the capacity; called when the answer is complete, and when the client goes away."""
@@ -159,5 +159,5 @@ class Reply:
         return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
     def _write(self, data: bytes) -> None:
-        if data and not self._transport.is_closing():
-            write_now(self._transport, self._descriptor, data)
+        if data and not self._link.closed:
+            self._link.send(data)

@@ -7,18 +7,19 @@ raw sockets, and records what it received and when. `python -m loadgen.mock` ser
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
 
 import orjson
 
 from loadgen.mock.reply import Reply
 from loadgen.mock.script import Script, Truth
 from loadgen.mock.ticker import Ticker
+from loadgen.sockets import SocketLink, SocketPoller
 
 
 @dataclass(slots=True)
@@ -33,6 +34,8 @@ class MockServer:
     connections: int = 0
     queue: deque[Callable[[], None]] = field(default_factory=deque)
     ticker: Ticker = field(init=False)
+    _poller: SocketPoller = field(init=False)
+    _listener: socket.socket = field(init=False)
     _loop: asyncio.AbstractEventLoop | None = None
     _thread: threading.Thread | None = None
 
@@ -58,12 +61,29 @@ class MockServer:
         self._loop.run_until_complete(self.listen())
         self._loop.call_soon(ready.set)
         self._loop.run_forever()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        self._poller.close()
 
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
         self.ticker = Ticker(loop)
-        server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, backlog=4096)
-        self.port = server.sockets[0].getsockname()[1]
+        self._poller = SocketPoller(loop, pause_ns=0)
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=4096)
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                accepted, _ = self._listener.accept()
+                self.connections += 1
+                asyncio.get_running_loop().call_later(self.script.slow_read_s, self._open, accepted)
+
+    def _open(self, accepted: socket.socket) -> None:
+        connection = _Connection(self)
+        connection.link = SocketLink(self._poller, accepted, connection)
 
     def metrics(self) -> bytes:
         """A few figures under the names that vLLM gives them."""
@@ -98,23 +118,16 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class _Connection(asyncio.Protocol):
+class _Connection:
+    link: SocketLink
+
     def __init__(self, server: MockServer) -> None:
         self._server = server
         self._data = b""
         self._used = False
         self._reply: Reply | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._server.connections += 1
-        if self._server.script.slow_read_s:
-            self._transport.pause_reading()
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._server.script.slow_read_s, self._transport.resume_reading)
-
-    def data_received(self, data: bytes) -> None:
-        now_ns = time.monotonic_ns()
+    def received(self, data: bytes, time_ns: int) -> None:
         self._data += data
         head, blank, rest = self._data.partition(b"\r\n\r\n")
         if not blank:
@@ -125,12 +138,12 @@ class _Connection(asyncio.Protocol):
         if len(rest) < length:
             return
         self._data = rest[length:]
-        self._answer(request_line.split(" ")[1], headers, rest[:length], now_ns)
+        self._answer(request_line.split(" ")[1], headers, rest[:length], time_ns)
 
-    def _answer(self, path: str, headers: dict[str, str], body: bytes, now_ns: int) -> None:
+    def _answer(self, path: str, headers: dict[str, str], body: bytes, received_ns: int) -> None:
         server, script = self._server, self._server.script
         if script.close_on_reuse and self._used:
-            self._transport.close()
+            self.link.close()
             return
         self._used = True
         if path == "/v1/models":
@@ -143,7 +156,7 @@ class _Connection(asyncio.Protocol):
         if not path.endswith("completions"):
             self._send(200 if path == "/health" else 404, b"{}")
             return
-        truth = Truth(orjson.loads(body), headers, now_ns)
+        truth = Truth(orjson.loads(body), headers, received_ns)
         server.truths.append(truth)
         behaviour = script.behaviour if len(server.truths) % script.misbehave_every == 0 else "ok"
         if behaviour in ("429", "500"):
@@ -152,11 +165,11 @@ class _Connection(asyncio.Protocol):
             error = {"message": "as scripted", "type": "server_error"}
             self._send(int(behaviour), orjson.dumps({"error": error}), extra)
         elif behaviour == "not_http":
-            self._transport.write(b"hello\r\n\r\n")
+            self.link.send(b"hello\r\n\r\n")
         else:
             self._reply = Reply(
                 script,
-                self._transport,
+                self.link,
                 truth,
                 server.ticker,
                 chat="chat" in path,
@@ -165,10 +178,10 @@ class _Connection(asyncio.Protocol):
             )
             server.begin(self._reply.start)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def lost(self, error: Exception | None) -> None:
         if self._reply is not None:
             self._reply.end()
 
     def _send(self, status: int, body: bytes, extra: str = "") -> None:
         head = f"HTTP/1.1 {status} Scripted\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
-        self._transport.write(head.encode() + body)
+        self.link.send(head.encode() + body)
