@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -15,10 +16,15 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. One that asks nothing at all is closed like one that is idle between two requests."""
+    """One connection. One that asks nothing at all is closed like one that is idle between two requests.
+
+    A request may offer to go on in another protocol, as Java's HTTP client does with HTTP/2. The parser stops
+    there and would lose its body, so it reads such a request again without the offer.
+    """
 
     _is_in_head = False  # a request has begun, its headers have not ended
     _head_bytes = 0
+    _offers_upgrade = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -28,11 +34,32 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._is_in_head
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self._refuse(400, "this is no HTTP request")
         if was_in_head and self._is_in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes")
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as stopped:
+            if self._offers_upgrade:  # else it is a CONNECT, which no route answers
+                self._parse(self._head_without_offer() + data[stopped.args[0] :])
+
+    def _head_without_offer(self) -> bytes:
+        lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(token for token in tokens if token.lower() in (b"close", b"keep-alive"))
+            if name != b"upgrade":
+                lines.append(b"%s: %s" % (name, value))
+        return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -41,10 +68,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        super().on_headers_complete()
+        self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._offers_upgrade:
+            super().on_headers_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, msg)
+    def on_message_complete(self) -> None:
+        if not self._offers_upgrade:
+            super().on_message_complete()
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer and close; in the middle of another answer an error would be taken for a part of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from typing import Any
 
 import httpx
@@ -56,6 +57,28 @@ def test_what_is_no_http_gets_an_error_object(served: Any, noise: bytes) -> None
         connection.sendall(noise)
         status, error = error_of(read_all(connection))
     assert (status, error["type"]) == (b"400", "invalid_request_error")
+
+
+@pytest.mark.parametrize("parts", [1, 7], ids=["at once", "in parts"])
+@pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
+def test_an_offer_of_another_protocol_is_declined_and_the_body_kept(
+    served: Any, is_chunked: bool, parts: int
+) -> None:
+    """As Java's HTTP client makes it with the first request on each connection."""
+    length, body = b"Content-Length: %d" % len(BODY), BODY
+    if is_chunked:
+        length, body = b"Transfer-Encoding: chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n" + offer + length
+    data = head + b"\r\n\r\n" + body + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
+    size = -(-len(data) // parts)
+    with connect(served.url) as connection:
+        for start in range(0, len(data), size):
+            connection.sendall(data[start : start + size])
+            time.sleep(0.01 * (parts > 1))
+        answers = read_all(connection)
+    assert answers.count(b"HTTP/1.1 200") == 2 and b"[DONE]" in answers
+    assert answers.endswith(b'"reason":"ok"}')
 
 
 def test_headers_have_an_end(served: Any) -> None:
