@@ -34,7 +34,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._is_in_head
-        self._unset_keepalive_if_required()
         try:
             self._parse(data)
         except httptools.HttpParserError:
@@ -45,11 +44,14 @@ class HttpProtocol(HttpToolsProtocol):
                 self._refuse(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes")
 
     def _parse(self, data: bytes) -> None:
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as stopped:
-            if self._offers_upgrade:  # else it is a CONNECT, which no route answers
-                self._parse(self._head_without_offer() + data[stopped.args[0] :])
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as stopped:
+                if not self._offers_upgrade:  # a CONNECT, which no route answers
+                    return
+                data = self._head_without_offer() + data[stopped.args[0] :]
 
     def _head_without_offer(self) -> bytes:
         lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
@@ -67,6 +69,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
+        self._unset_keepalive_if_required()  # not before: headers that never end ask nothing either
         self._is_in_head = False
         self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offers_upgrade:

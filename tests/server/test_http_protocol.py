@@ -116,10 +116,12 @@ def test_requests_that_come_together_are_answered_in_turn(served: Any) -> None:
     assert answers.endswith(b'"reason":"ok"}')
 
 
-def test_a_connection_that_asks_nothing_is_closed() -> None:
+@pytest.mark.parametrize("data", [b"", b"GET /health HTTP/1.1\r\nX: "], ids=["silent", "headers without end"])
+def test_a_connection_that_asks_nothing_is_closed(data: bytes) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await send({"type": (await receive())["type"] + ".complete"})
 
     with live_server(app, keep_alive_s=1) as url, connect(url) as connection:
+        connection.sendall(data)
         assert read_all(connection) == b""
