@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import hashlib
 import json
 import logging
@@ -178,6 +179,9 @@ def compile_kernel(kernel: FlashKernel) -> None:
     """By a call that launches nothing, as its tensors are fake."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from kernels.attention.late_dynamo import import_dynamo_late
+
+    import_dynamo_late()
     with FakeTensorMode():
         call_kernel(kernel)
 
@@ -214,5 +218,6 @@ def call_kernel(kernel: FlashKernel) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # the process is short, and makes little but what it needs to its end
     compile_kernel(FlashKernel(**json.loads(sys.argv[1])))
     Path(sys.argv[2]).touch()

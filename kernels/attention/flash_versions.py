@@ -17,6 +17,7 @@ import torch
 
 from kernels.attention.flash_compile import HEAD_DIMS, cache_compiled_kernels, wait_until_compiled
 from kernels.attention.interface import AttentionShape
+from kernels.attention.late_dynamo import import_dynamo_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Flash4:
 
     def __init__(self) -> None:
         cache_compiled_kernels()
+        import_dynamo_late()
         self._interface = import_module("flash_attn.cute.interface")
 
     @staticmethod
