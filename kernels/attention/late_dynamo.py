@@ -38,7 +38,7 @@ def import_dynamo_late() -> None:
     package.__spec__, package.__path__ = spec, spec.submodule_search_locations
     package.__dict__["disable"] = _as_it_is
     sys.modules[_NAME] = package
-    torch._dynamo = package  # type: ignore[attr-defined]
+    torch._dynamo = package
 
 
 def _as_it_is(function: Any = None, *_: Any, **__: Any) -> Any:
