@@ -169,18 +169,21 @@ NARROW_SKINNY = {
     }
 }
 MOST_NARROW_ROWS = 8  # beyond, tiles of 64 weight rows lose nothing by padding x to 16
+# For the outputs of which a rank has a part, so that there are as many programs as on one card.
+HALF_SKINNY = _skinny((32, 128, 4), (32, 128, 6), (32, 64, 6))
 
 
 def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
     """Tiles worth measuring for one of a model's products."""
+    halves = HALF_SKINNY if model in RANKS and kind in ("qkv", "gate_up") else []
     if num_rows > 16:
         k = product_shape(MODELS[model], kind)[1]
-        return [tile for tile in WIDE_SKINNY[kind] if k % (tile.splits * tile.block_k) == 0]
+        return [*(tile for tile in WIDE_SKINNY[kind] if k % (tile.splits * tile.block_k) == 0), *halves]
     if num_rows == 1:
         down = SKINNY[model]["down"][:1] if kind == "down" else []
         return [*GEMV[model][kind], *down]
     narrow = NARROW_SKINNY.get(model, {}).get(kind, []) if num_rows <= MOST_NARROW_ROWS else []
-    return [*(GEMV_TWO_ROWS[model][kind] if num_rows == 2 else []), *SKINNY[model][kind], *narrow]
+    return [*(GEMV_TWO_ROWS[model][kind] if num_rows == 2 else []), *SKINNY[model][kind], *narrow, *halves]
 
 
 def variants(tile: LinearTile) -> list[LinearTile]:
