@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
 _LEAST_TOKENS = 64  # a prompt always moves on
-_TILE = 128  # rows that a product computes at a time, once it has several times as many; half before
+# Numbers of rows that are whole tiles of a product, which are smaller where it has few.
+_WHOLE_TILES = (64, 128, 192, *range(256, 2**17, 128))
 _STRETCH = 9 / 8  # of the target, to finish a prompt: its last few tokens would cost another step
 _NO_BACKLOG = 4  # so many waiting sequences are a burst of arrivals
 _FIRST_RATE = 20_000.0  # tokens per second, until steps have been seen
@@ -19,23 +23,32 @@ class ChunkBudget:
     stretches the target: the server cannot keep both it and the load, and small chunks waste what it has.
     """
 
-    def __init__(self, target_s: float) -> None:
+    def __init__(self, target_s: float, row_sizes: Sequence[int] = ()) -> None:
+        """`row_sizes`, ascending: what the rows of a step are padded to; more of them are not."""
         self.target_s = target_s
+        self._padded_sizes = list(row_sizes)
+        largest = row_sizes[-1] if row_sizes else 0
+        self._good_sizes = [*row_sizes, *(size for size in _WHOLE_TILES if size > largest)]
         self._decode_s = 0.0
         self._tokens_per_s = _FIRST_RATE
 
     def tokens(self, num_decodes: int, num_waiting: int, next_prompt: int) -> int:
         """Prompt tokens for a step with so many decodes, while so many sequences wait.
 
-        Decodes and prompt tokens together fill whole tiles, since rows that fill one up cost what the others
-        do; but `next_prompt`, which is what the prompt that comes first has left, is not left a few tokens.
+        Decodes and prompt tokens together come to a size that rows are padded to, or to whole tiles, since
+        rows that fill one up cost what the others do: to the next smaller one; but `next_prompt`, which is
+        what the prompt that comes first has left, is not left a few tokens.
         """
         target_s = self.target_s * (1 + max(0, num_waiting - _NO_BACKLOG) / 8)
         tokens = int(max(target_s - self._decode_s, 0.0) * self._tokens_per_s)
-        num_rows = num_decodes + tokens
-        tile = _TILE if num_rows >= 2 * _TILE else _TILE // 2
-        in_tiles = max(num_rows // tile * tile - num_decodes, _LEAST_TOKENS)
-        return max(in_tiles, next_prompt) if next_prompt <= tokens * _STRETCH else in_tiles
+        num_rows: int = self._good_sizes[max(bisect_right(self._good_sizes, num_decodes + tokens) - 1, 0)]
+        if next_prompt <= tokens * _STRETCH:
+            num_rows = max(num_rows, self._padded(num_decodes + next_prompt))
+        return max(num_rows - num_decodes, _LEAST_TOKENS)
+
+    def _padded(self, num_rows: int) -> int:
+        place = bisect_left(self._padded_sizes, num_rows)
+        return self._padded_sizes[place] if place < len(self._padded_sizes) else num_rows
 
     def expected_s(self, num_decodes: int, num_prompt_tokens: int) -> float:
         """How long such a step will take."""

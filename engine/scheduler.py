@@ -61,7 +61,8 @@ class Scheduler:
         self._blocks = SequenceBlocks(self.block_manager)
         self._clock = clock
         self._policy = POLICIES[config.policy]
-        self.chunk_budget = ChunkBudget(config.itl_target_s) if config.itl_target_s else None
+        target_s = config.itl_target_s
+        self.chunk_budget = ChunkBudget(target_s, config.row_sizes) if target_s else None
         stages = {
             Stage.DECODES: self._plan_decodes,
             Stage.CHUNKS: self._plan_chunks,

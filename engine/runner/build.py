@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -64,7 +64,7 @@ def build_runner(
     runner = _runner(setup, limits, decoder, tell)
     tell("warming up", 0, 0)
     warm_up(runner, limits, num_seqs=1, num_tokens=min(32, limits.max_model_len - 2))
-    return runner, limits
+    return runner, replace(limits, row_sizes=runner.padding.get("sizes", ()))
 
 
 def _load(setup: RunnerSetup, device: torch.device, tell: Progress, tp: TensorParallel) -> Decoder:

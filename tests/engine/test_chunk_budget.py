@@ -70,3 +70,13 @@ def test_decodes_slower_than_the_target_still_leave_prompts_a_little() -> None:
     for _ in range(100):
         budget.observe(200, 0, 0.2)
     assert budget.tokens(200, 0, 1000) == 64
+
+
+@pytest.mark.parametrize("num_waiting", [0, 10, 40])
+@pytest.mark.parametrize("next_prompt", [100, 600, 10_000])
+def test_decodes_and_chunk_come_to_a_size_that_rows_are_padded_to(num_waiting: int, next_prompt: int) -> None:
+    sizes = (256, 512, 768, 1024, 1536, 2304)
+    budget = ChunkBudget(target_s=0.030, row_sizes=sizes)
+    for num_decodes in (1, 43, 100, 230):
+        num_rows = num_decodes + budget.tokens(num_decodes, num_waiting, next_prompt)
+        assert num_rows in sizes or num_rows > sizes[-1]
