@@ -45,7 +45,7 @@ def exchange_norm(
     out: torch.Tensor,
     eps: float,
 ) -> None:
-    """residual += the parts of all ranks, in order of rank, and out = RMSNorm(residual) * weight.
+    """residual += sum of all ranks' parts, in order of rank, and out = RMSNorm(residual) * weight.
 
     parts [splits, M, K] fp32 are this rank's, summed in order of the splits; the rest is as in
     `residual_norm`. All ranks call this alike, and every row's calls take slot 0 and 1 in turns. Does not end
@@ -107,6 +107,7 @@ def _exchange_norm(
     own = tl.load(parts_ptr + row * K + columns, mask=mask, other=0.0)
     for split in tl.static_range(1, SPLITS):
         own += tl.load(parts_ptr + (split * num_rows + row) * K + columns, mask=mask, other=0.0)
+    x = tl.load(residual_ptr + row * K + columns, mask=mask, other=0.0)
     own_bits = own.to(tl.int32, bitcast=True)
     own_bits = tl.where(own_bits == _EMPTY, 0, own_bits)
     for rank in tl.static_range(RANKS):
@@ -114,12 +115,13 @@ def _exchange_norm(
             mailbox = tl.load(addresses_ptr + rank).to(tl.pointer_type(tl.int32))
             place = ((slot * RANKS + RANK) * MAX_ROWS + row) * K + columns
             tl.store(mailbox + place, own_bits, mask=mask)
-    x = tl.load(residual_ptr + row * K + columns, mask=mask, other=0.0)
+    total = tl.zeros([BLOCK], tl.float32)
     for rank in tl.static_range(RANKS):
         bits = own_bits
         if rank != RANK:
             bits = _take(mailbox_ptr + ((slot * RANKS + rank) * MAX_ROWS + row) * K + columns, mask)
-        x += bits.to(tl.float32, bitcast=True)
+        total += bits.to(tl.float32, bitcast=True)
+    x += total
     tl.store(residual_ptr + row * K + columns, x, mask=mask)
     normed = x * tl.rsqrt(tl.sum(x * x, 0) / K + EPS)
     normed = normed.to(weight.dtype) * weight

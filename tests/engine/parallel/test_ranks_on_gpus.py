@@ -21,13 +21,19 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("model")
-    shape = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+    shape = {
+        "hidden_size": 256,
+        "intermediate_size": 256,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+    }
     save_tiny_model(folder, "qwen3", with_tokenizer=True, **shape)
     return folder
 
 
 def texts(model: Path, **options: Any) -> list[list[int]]:
-    llm = LLM(str(model), dtype="float32", num_kv_blocks=32, max_num_seqs=8, **options)
+    llm = LLM(str(model), **{"dtype": "float32", "num_kv_blocks": 32, "max_num_seqs": 8} | options)
     tokens = [output["token_ids"] for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)]
     llm.close()
     return tokens
@@ -39,8 +45,19 @@ def test_two_ranks_on_one_gpu(model: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert texts(model, tensor_parallel_size=2) == expected
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+@needs_two_gpus
 @pytest.mark.parametrize("options", [{}, {"all_reduce": "nccl"}, {"enforce_eager": True}])
 def test_two_gpus_and_the_end_of_their_ranks(model: Path, options: dict[str, Any]) -> None:
     """Ends in time too, though graphs hold NCCL's kernels: `close` would hang."""
     assert texts(model, tensor_parallel_size=2, **options) == texts(model)
+
+
+@needs_two_gpus
+def test_mailboxes_give_the_text_of_nccl(model: Path) -> None:
+    """The small-batch step, which fp32 has not: two numbers have one sum, however they come together."""
+    options = {"tensor_parallel_size": 2, "dtype": "bfloat16"}
+    expected = texts(model, all_reduce="nccl", **options)
+    assert texts(model, all_reduce="one-shot", **options) == expected
