@@ -1,28 +1,27 @@
-"""TCP sockets of an event loop: many are read at one wake-up, and the kernel tells when bytes arrived.
+"""TCP sockets past the event loop: many are read at one wake-up, and the kernel tells when bytes arrived.
 
 A wake-up of the event loop costs more than the read of a small chunk that it is for, and chunks come in
 bursts: a server writes those of a whole batch one after the other. So what comes is read at once, but what
 comes within `PAUSE_NS` after that is read together. Times do not suffer, since they are the kernel's: neither
-the pause, nor the wait for this process or for sockets that are read before, shows in them.
+the pause, nor the wait for this process or for sockets that are read before, shows in them. Linux only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import selectors
+import select
 import socket
 import struct
-import sys
 import time
-from selectors import EVENT_READ, EVENT_WRITE
 from typing import Protocol
 
-from loadgen.timer import NS_PER_S, make_timer
+from loadgen.timer import NS_PER_S, TimerFd
 
 PAUSE_NS = 200_000
 READ_BYTES = 64 * 1024
-SO_TIMESTAMPNS = 35 if sys.platform == "linux" else None  # has no name in `socket`
+READS_AT_ONCE = 32  # which takes some 0.3 ms, as long as a request that is due may have to wait
+SO_TIMESTAMPNS = 35  # has no name in `socket`
 TIMESPEC = struct.Struct("@ll")  # s and ns of CLOCK_REALTIME
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
 CLOCKS_READ_WITHIN_NS = 10_000
@@ -40,35 +39,53 @@ class Receiver(Protocol):
 class SocketPoller:
     """The sockets of one event loop that are read and written past it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pause_ns: int = PAUSE_NS) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._pause_ns = pause_ns
-        self.selector = selectors.DefaultSelector()
-        self._timer = make_timer(loop, self._resume)
-        self._loop.add_reader(self.selector, self._readable)
+        self._links: dict[int, SocketLink] = {}  # by descriptor
+        self._epoll = select.epoll()
+        # What the event loop watches: it tells once that a socket is ready, and not again until it is reset.
+        self._gate = select.epoll()
+        self._gate.register(self._epoll, select.EPOLLIN | select.EPOLLONESHOT)
+        self._timer = TimerFd(loop, self._read)
+        loop.add_reader(self._gate, self._readable)
+
+    def add(self, descriptor: int, link: SocketLink) -> None:
+        self._links[descriptor] = link
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def watch_for(self, descriptor: int, events: int) -> None:
+        self._epoll.modify(descriptor, events)
+
+    def remove(self, descriptor: int) -> None:
+        self._epoll.unregister(descriptor)
+        del self._links[descriptor]
 
     def close(self) -> None:
         """Close all sockets as well."""
-        for key in list(self.selector.get_map().values()):
-            key.data.close()
-        self._loop.remove_reader(self.selector)
+        for link in list(self._links.values()):
+            link.close()
+        self._loop.remove_reader(self._gate)
         self._timer.close()
-        self.selector.close()
+        self._gate.close()
+        self._epoll.close()
 
     def _readable(self) -> None:
-        if self._pause_ns:
-            self._loop.remove_reader(self.selector)
-            self._timer.wake_at(time.monotonic_ns() + self._pause_ns)
-        self._drain()
+        self._gate.poll(0)
+        self._read()
 
-    def _resume(self) -> None:
-        self._loop.add_reader(self.selector, self._readable)
-        self._drain()
-
-    def _drain(self) -> None:
+    def _read(self) -> None:
+        """Read and write what is ready, and again after a pause, until nothing is."""
         offset_ns = _monotonic_minus_realtime_ns()
-        for key, events in self.selector.select(0):
-            key.data.ready(events, offset_ns)
+        ready = self._epoll.poll(0, READS_AT_ONCE)
+        for descriptor, events in ready:
+            link = self._links.get(descriptor)
+            if link is not None:  # else closed because of what another socket brought
+                link.ready(events, offset_ns)
+        if ready:
+            pause_ns = 0 if len(ready) == READS_AT_ONCE else PAUSE_NS
+            self._timer.wake_at(time.monotonic_ns() + pause_ns)
+        else:
+            self._gate.modify(self._epoll, select.EPOLLIN | select.EPOLLONESHOT)
 
 
 class SocketLink:
@@ -79,13 +96,12 @@ class SocketLink:
     def __init__(self, poller: SocketPoller, connected: socket.socket, receiver: Receiver) -> None:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if SO_TIMESTAMPNS is not None:
-            connected.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        connected.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.closed = False
         self._poller, self._socket, self._receiver = poller, connected, receiver
         self._last_ns = 0
         self._unsent = b""
-        poller.selector.register(connected, EVENT_READ, self)
+        poller.add(connected.fileno(), self)
 
     @property
     def has_unsent(self) -> bool:
@@ -102,20 +118,18 @@ class SocketLink:
             sent = self._socket.send(data)
         if sent < len(data):
             self._unsent = data[sent:]
-            self._poller.selector.modify(self._socket, EVENT_READ | EVENT_WRITE, self)
+            self._poller.watch_for(self._socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def close(self) -> None:
         """Nothing is received any more, and what the socket has not taken is not sent."""
         if not self.closed:
             self.closed = True
-            self._poller.selector.unregister(self._socket)
+            self._poller.remove(self._socket.fileno())
             self._socket.close()
 
     def ready(self, events: int, offset_ns: int) -> None:
-        """`offset_ns` is the monotonic clock minus the real-time clock."""
-        if self.closed:  # because of what another socket brought
-            return
-        if events & EVENT_WRITE:
+        """Read, and write what is left. `offset_ns` is the monotonic clock minus the real-time clock."""
+        if events & select.EPOLLOUT:
             self._send_rest()
         try:
             data, ancillary, _, _ = self._socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
@@ -139,7 +153,7 @@ class SocketLink:
 
     def _send_rest(self) -> None:
         data, self._unsent = self._unsent, b""
-        self._poller.selector.modify(self._socket, EVENT_READ, self)
+        self._poller.watch_for(self._socket.fileno(), select.EPOLLIN)
         self.send(data)
 
     def _lose(self, error: Exception | None) -> None:

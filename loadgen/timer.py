@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import sys
@@ -31,19 +30,21 @@ class TimerFd:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, TFD_NONBLOCK_CLOEXEC)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = libc.timerfd_create(time.CLOCK_MONOTONIC, TFD_NONBLOCK_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
         self._loop = loop
         self._callback = callback
         self._spec = _ITimerSpec()
+        self._spec_pointer = ctypes.byref(self._spec)
+        self._settime = libc.timerfd_settime
         loop.add_reader(self._fd, self._fired)
 
     def wake_at(self, when_ns: int) -> None:
         """Call back once at `when_ns` of `time.monotonic_ns()`; a time that has passed fires at once."""
         self._spec.value_s, self._spec.value_ns = divmod(max(when_ns, 1), NS_PER_S)
-        self._libc.timerfd_settime(self._fd, TFD_TIMER_ABSTIME, ctypes.byref(self._spec), None)
+        self._settime(self._fd, TFD_TIMER_ABSTIME, self._spec_pointer, None)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -52,8 +53,10 @@ class TimerFd:
             self._fd = -1
 
     def _fired(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.read(self._fd, 8)
+        except BlockingIOError:  # set anew since it fired
+            return
         self._callback()
 
 

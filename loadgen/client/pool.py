@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 from loadgen.client.connection import Connection, Exchange
 from loadgen.client.server import Server
-from loadgen.client.tls import TlsLink
+from loadgen.client.transport import TransportLink
 from loadgen.sockets import SocketLink, SocketPoller
 
 
@@ -95,13 +96,13 @@ class ConnectionPool:
     async def _connect(self) -> Connection:
         connection = Connection(self)
         loop, server = asyncio.get_running_loop(), self._server
-        if server.tls is None:
+        if server.tls is None and sys.platform == "linux":
             self._poller = self._poller or SocketPoller(loop)
             connection.link = SocketLink(self._poller, await _connected(server.address), connection)
         else:
-            name = urlsplit(f"//{server.host}").hostname
+            name = urlsplit(f"//{server.host}").hostname if server.tls else None
             _, connection.link = await loop.create_connection(
-                lambda: TlsLink(connection), *server.address, ssl=server.tls, server_hostname=name
+                lambda: TransportLink(connection), *server.address, ssl=server.tls, server_hostname=name
             )
         return connection
 

@@ -68,7 +68,7 @@ class MockServer:
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
         self.ticker = Ticker(loop)
-        self._poller = SocketPoller(loop, pause_ns=0)
+        self._poller = SocketPoller(loop)
         self._listener = socket.create_server(("127.0.0.1", self.port), backlog=4096)
         self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Encrypted connections, through the event loop: each read is timed when it has been decrypted."""
+"""Connections through the event loop: encrypted ones, and all where there is no `SocketPoller`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import cast
 from loadgen.sockets import Receiver
 
 
-class TlsLink(asyncio.Protocol):
-    """As a `SocketLink`; open once `connection_made` was called."""
+class TransportLink(asyncio.Protocol):
+    """As a `SocketLink`, open once `connection_made` was called. Times are those of the reads."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
