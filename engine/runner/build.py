@@ -63,7 +63,7 @@ def build_runner(
     decoder.attention.allocate(limits.num_blocks)
     runner = _runner(setup, limits, decoder, tell)
     tell("warming up", 0, 0)
-    warm_up(runner, limits, num_seqs=1, num_tokens=min(32, limits.max_model_len - 2))
+    warm_up(runner, limits, num_seqs=1, num_tokens=min(32, limits.max_model_len - 1))
     return runner, replace(limits, row_sizes=runner.padding.get("sizes", ()))
 
 

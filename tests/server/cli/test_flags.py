@@ -150,6 +150,7 @@ def test_a_bad_file_gives_one_line_that_names_key_and_file(
     [
         (["--config", "no-such-preset"], "no-such-preset"),
         (["--port", "70000"], "--port"),
+        (["--max-model-len", "1"], "--max-model-len"),
         (["--gpu-memory-utilization", "nan"], "--gpu-memory-utilization"),
         (["--shutdown-timeout", "nan"], "--shutdown-timeout"),
         (["--api-key", ""], "--api-key"),
