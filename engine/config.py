@@ -108,7 +108,7 @@ class EngineConfig:
             value = getattr(self, name)
             self._require(name, value is None or value > 0, "must be above 0")
         fits_one = self.max_model_len is None or self.max_model_len > 1
-        self._require("max_model_len", fits_one, "must be at least 2: a token of the prompt, one of the answer")
+        self._require("max_model_len", fits_one, "must be at least 2: a token of a prompt, and one after it")
         self._require("max_queue", self.max_queue > 0, "must be above 0")
         self._require("itl_target_ms", not (self.itl_target_ms or 0) < 0, "must be 0 or more")
         self._require("pipeline_depth", self.pipeline_depth in (None, 1, 2), "must be 1 or 2")

@@ -35,6 +35,9 @@ def prepare_completion(body: CompletionRequest, state: ServerState, arrived_ns: 
     prompts = parse_prompts(body.prompt)
     if len(prompts) * n > MAX_CHOICES:
         raise invalid("n", f"n times the number of prompts must not be above {MAX_CHOICES}")
+    max_queue = state.engine.engine_config.max_queue
+    if len(prompts) > max_queue:  # a 429 would have clients come again for nothing
+        raise invalid("prompt", f"prompt holds more than the {max_queue} that may wait (--max-queue)")
     response_id = f"cmpl-{uuid.uuid4().hex}"
     builder = GenerationBuilder(body, state, arrived_ns, response_id, n, limits, wanted_grammar(body))
     for i, prompt in enumerate(prompts):

@@ -73,12 +73,9 @@ class Schedule:
     clipped: Counter[str] = field(default_factory=Counter)
     dejitter_ns: int | None = None  # width of the bins that equal stamps were spread over
 
-    def to_rows(self) -> Iterator[dict[str, Any]]:
-        return (request.to_row() for request in self.requests)
-
     @classmethod
     def from_rows(cls, rows: Iterator[dict[str, Any]]) -> Schedule:
-        """The inverse of `to_rows`. Raises KeyError or TypeError for rows of another shape."""
+        """From what `to_row` made of each request. Raises KeyError or TypeError for rows of another shape."""
         requests: list[ScheduledRequest] = []
         for row in rows:
             hash_ids, previous = row.pop("hash_ids", None), row.pop("previous", None)

@@ -12,7 +12,7 @@ sees it joined, takes it for the mark of a space, and at the beginning of a text
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from model.text.tokenizer import Tokenizer
 
@@ -74,10 +74,6 @@ class IncrementalDetokenizer:
         if self._is_plain and text is not None:
             return text
         return self._push_beside_incomplete(token_id, text)
-
-    def push_many(self, token_ids: Iterable[int]) -> str:
-        """The text that these tokens complete."""
-        return "".join([self.push(token_id) for token_id in token_ids])
 
     def flush(self) -> str:
         """What an incomplete character at the end of the output becomes; "" if there is none."""

@@ -53,6 +53,8 @@ def _tokenize(body: TokenizeRequest, state: ServerState) -> dict[str, Any]:
     if body.messages is not None:
         prompt = render_chat(body, state, read_tool_use(body).tools)
         return _tokens_object(prompt.token_ids, body, state)
+    if body.prompt is None:
+        raise invalid("prompt", "prompt or messages is required", "missing_required_parameter")
     add_special_tokens = body.add_special_tokens is not False
     if isinstance(body.prompt, str):
         ids = tokenize(state, body.prompt, "prompt", add_special_tokens=add_special_tokens)

@@ -279,7 +279,7 @@ def test_an_infinite_number_written_out(served: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "code", "param"),
     [
-        ("/tokenize", {}, TYPE, "prompt"),
+        ("/tokenize", {}, MISSING, "prompt"),
         ("/tokenize", {"prompt": ["a", 5]}, TYPE, "prompt"),
         ("/tokenize", {"messages": []}, VALUE, "messages"),
         ("/detokenize", {}, MISSING, "tokens"),

@@ -178,12 +178,15 @@ def test_full_queue(serve: Any) -> None:
 
 
 def test_prompt_list_that_fits_the_queue_only_in_part_leaves_nothing_behind(serve: Any) -> None:
-    with serve(engine={"max_queue": 2}) as served:
+    with serve(engine={"max_queue": 3}) as served:
         served.engine.paused.set()
+        with served.http.stream("POST", COMPLETIONS, json={"prompt": ["a", "b"], "stream": True}):
+            answer = served.http.post(COMPLETIONS, json={"prompt": ["a", "b", "c"]})
+            assert answer.status_code == 429
+            assert served.engine.num_running == 2
+            assert served.http.get("/load").json()["server_load"] == 1
         answer = served.http.post(COMPLETIONS, json={"prompt": ["a", "b", "c", "d"]})
-        assert answer.status_code == 429
-        assert served.engine.num_running == 0
-        assert served.http.get("/load").json()["server_load"] == 0
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
 
 
 def test_health_follows_the_engine(serve: Any) -> None:

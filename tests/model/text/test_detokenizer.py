@@ -42,12 +42,9 @@ def embedded() -> Tokenizer:
     return load_tokenizer(ModelSource("gguf", embedded_gguf_path(), "embedded"))
 
 
-def stream(
-    tokenizer: Tokenizer, prompt: list[int], output: list[int], skip: bool = True, step: int = 1
-) -> str:
+def stream(tokenizer: Tokenizer, prompt: list[int], output: list[int], skip: bool = True) -> str:
     detokenizer = IncrementalDetokenizer(tokenizer, prompt, skip_special_tokens=skip)
-    steps = [output[i : i + step] for i in range(0, len(output), step)]
-    return "".join(detokenizer.push_many(ids) for ids in steps) + detokenizer.flush()
+    return "".join(detokenizer.push(token_id) for token_id in output) + detokenizer.flush()
 
 
 def decode_after(tokenizer: Tokenizer, prompt: list[int], output: list[int], skip: bool = True) -> str:
@@ -76,9 +73,8 @@ def check_any_byte_level_ids(tokenizer: Tokenizer, data: st.DataObject) -> None:
     ids = data.draw(ids_of(tokenizer))
     prompt_length = data.draw(st.integers(0, len(ids)))
     prompt, output = ids[:prompt_length], ids[prompt_length:]
-    skip, step = data.draw(st.booleans()), data.draw(st.integers(1, 3))
-    expected = decode_after(tokenizer, prompt, output, skip)
-    assert stream(tokenizer, prompt, output, skip, step) == expected
+    skip = data.draw(st.booleans())
+    assert stream(tokenizer, prompt, output, skip) == decode_after(tokenizer, prompt, output, skip)
 
 
 @EXAMPLES
@@ -97,21 +93,16 @@ def test_any_ids_of_the_embedded_model_stream_as_they_decode(
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @EXAMPLES
-@given(text=st.text(max_size=20), prompt=st.text(max_size=5), skip=st.booleans(), step=st.integers(1, 3))
-def test_any_text_streams_as_it_decodes(name: str, text: str, prompt: str, skip: bool, step: int) -> None:
+@given(text=st.text(max_size=20), prompt=st.text(max_size=5), skip=st.booleans())
+def test_any_text_streams_as_it_decodes(name: str, text: str, prompt: str, skip: bool) -> None:
     tokenizer = TOKENIZERS[name]
     prompt_ids, output = tokenizer.encode(prompt), tokenizer.encode(text, add_special_tokens=False)
-    assert stream(tokenizer, prompt_ids, output, skip, step) == decode_after(
-        tokenizer, prompt_ids, output, skip
-    )
+    assert stream(tokenizer, prompt_ids, output, skip) == decode_after(tokenizer, prompt_ids, output, skip)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_embedded_model_streams_texts_without_replacement_marks(
-    embedded: Tokenizer, text: str, step: int
-) -> None:
-    assert stream(embedded, embedded.encode("user"), embedded.encode(text), step=step) == text
+def test_embedded_model_streams_texts_without_replacement_marks(embedded: Tokenizer, text: str) -> None:
+    assert stream(embedded, embedded.encode("user"), embedded.encode(text)) == text
 
 
 @lru_cache
@@ -183,7 +174,8 @@ def test_a_text_begins_without_the_space_that_the_tokenizer_put_there(name: str)
     ids = tokenizer.encode("the dog")
     assert stream(tokenizer, [], ids) == stream(tokenizer, ids[:1], ids[1:]) == "the dog"
     detokenizer = IncrementalDetokenizer(tokenizer)
-    assert detokenizer.push_many(ids) + detokenizer.flush() + detokenizer.push(ids[-1]) == "the dog dog"
+    texts = [detokenizer.push(token_id) for token_id in ids]
+    assert "".join(texts) + detokenizer.flush() + detokenizer.push(ids[-1]) == "the dog dog"
 
 
 def test_characters_come_with_their_last_byte_and_held_bytes_with_the_flush() -> None:
@@ -193,7 +185,7 @@ def test_characters_come_with_their_last_byte_and_held_bytes_with_the_flush() ->
     deltas = [detokenizer.push(token_id) for token_id in ids]
     assert deltas[0] == "a" and deltas[-1] == "\U0001fae0" and not any(deltas[1:-1])
     detokenizer = IncrementalDetokenizer(tokenizer)
-    assert detokenizer.push_many(ids[:-1]) == "a"
+    assert "".join(detokenizer.push(token_id) for token_id in ids[:-1]) == "a"
     assert [detokenizer.flush(), detokenizer.flush()] == ["\ufffd", ""]
     assert detokenizer.push(ids[0]) == "a"
 
