@@ -46,6 +46,11 @@ def hash_blocks(
 
 
 class BlockManager:
+    """Counts and hashes; the memory of the blocks belongs to the attention backend.
+
+    The engine thread calls it. Any thread may read the counts (`num_...`, `usage`) and `states`.
+    """
+
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size

@@ -20,6 +20,8 @@ class Abort(NamedTuple):
 
 
 class Finish(NamedTuple):
+    """End one sequence, of a request that may have others."""
+
     sequence_id: int
     reason: FinishReason
 
@@ -36,6 +38,8 @@ Command = Submit | Abort | Finish | ForgetPrefixes | Stop
 
 
 class Inbox:
+    """Any thread may `put` and ask how much is in it; the engine thread drains it."""
+
     def __init__(self) -> None:
         self._queue: SimpleQueue[Command] = SimpleQueue()
         self._lock = Lock()

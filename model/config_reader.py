@@ -29,6 +29,7 @@ def read_model_config(source: ModelSource) -> ModelConfig:
 
 
 def config_from_folder(folder: Path) -> ModelConfig:
+    """From Hugging Face's config.json. Raises `ModelError`, also for what the decoder could not compute."""
     fields = _read_json(folder / "config.json")
     architecture = _architecture(fields)
     known = ARCHITECTURES[architecture]

@@ -21,6 +21,8 @@ MAX_REQUEST_TEMPLATES = 16
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
+    """A rendered conversation."""
+
     text: str
     token_ids: list[int]
     continued: str | None  # what there is of the message that is to be continued

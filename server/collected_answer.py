@@ -13,6 +13,8 @@ from server.generation import Generation
 
 
 class CollectedAnswer:
+    """An `Answer` that gathers its choices until `wait` returns."""
+
     def __init__(self, generation: Generation, delivery: Delivery) -> None:
         self.generation = generation
         self.num_unfinished = len(generation.choices)

@@ -16,6 +16,8 @@ from server.response_output import ResponseOutput
 
 
 class ResponseObject:
+    """Makes the object in each of its states; it holds nothing of the answer itself."""
+
     def __init__(self, body: ResponsesRequest, generation: Generation) -> None:
         self.body = body
         self.generation = generation

@@ -64,6 +64,8 @@ class ResponseOutput:
 
 
 class OutputItem(ABC):
+    """One item: `begin`, `add` text to it, `end`. Each emits the events that OpenAI's clients wait for."""
+
     prefix: ClassVar[str]  # of its id
 
     def __init__(self) -> None:

@@ -29,6 +29,8 @@ ResultT = TypeVar("ResultT")
 
 @dataclass
 class ServerState:
+    """One for the application; `start` completes it once there is an event loop."""
+
     engine: EngineHandle
     text: TextBundle
     config: ServerConfig

@@ -13,6 +13,8 @@ MAX_CHOICES = 1024
 
 
 class WantedGrammar(NamedTuple):
+    """A grammar that is still to be compiled."""
+
     param: str  # the field of the body that asks for it
     source: GrammarSource
 

@@ -25,6 +25,8 @@ class RecordFileError(ValueError):
 
 
 class EventLog:
+    """A JSON line for each finished request, written by a thread of its own."""
+
     def __init__(self, path: str | Path, config: Mapping[str, Any] | None = None) -> None:
         """`config` goes into the header: plain values only, and no secrets. Raises `ConfigError`."""
         self._writer = JsonlWriter(path, record_header(EVENT_LOG_FORMAT, config))

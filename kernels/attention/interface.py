@@ -101,6 +101,8 @@ class GraphAttentionBackend(Protocol):
 
 
 class AttentionBackend(Protocol):
+    """What a decoder needs of attention: memory once, a plan for each step, a call for each layer."""
+
     name: str
     shape: AttentionShape
 

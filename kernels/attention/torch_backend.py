@@ -24,6 +24,8 @@ class LayerCache(NamedTuple):
 
 
 class TorchAttention:
+    """An `AttentionBackend`: groups of decodes and single chunks, each in a few large operators."""
+
     name = "torch"
 
     def __init__(self, shape: AttentionShape) -> None:

@@ -22,6 +22,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
+    """What is drawn, however it is drawn: as SVG or by Matplotlib."""
+
     title: str
     x_label: str
     y_label: str

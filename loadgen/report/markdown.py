@@ -9,6 +9,7 @@ from loadgen.report.text import COLUMNS, LATENCIES, number
 
 
 def render_markdown(summary: dict[str, Any]) -> str:
+    """Verdict, load, goodput and latencies, as tables."""
     run, load, requests = summary["run"], summary["load"], summary["requests"]
     failures = ", ".join(f"{count} x {kind}" for kind, count in requests["failures"].items()) or "none"
     rows = [

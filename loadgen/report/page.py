@@ -42,6 +42,7 @@ def html_page(title: str, body: str) -> str:
 
 
 def render_page(summary: dict[str, Any], run: Run) -> str:
+    """Verdict, tiles, charts, every request as a bar, and the figures as text."""
     env, verdict = summary["run"], summary["verdict"]
     title = f"{env['model']}: {env['load']['name']}"
     kind = "valid" if verdict["valid"] else "invalid"

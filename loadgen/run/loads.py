@@ -25,6 +25,8 @@ class Users:
 
 
 def trace_load(trace: Trace, options: ScheduleOptions) -> Load:
+    """A recorded trace. The served model's context is a cap unless the options have one of their own."""
+
     def schedule(max_model_len: int | None) -> Schedule:
         limit = options.max_model_len or max_model_len
         return build_schedule(trace, replace(options, max_model_len=limit))

@@ -39,6 +39,8 @@ _TEKKEN = (
 
 @dataclass(frozen=True, slots=True)
 class GgufTokenizer:
+    """What the metadata gives of a tokenizer: the library's object, and ids that it does not know of."""
+
     backend: tokenizers.Tokenizer
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]

@@ -46,6 +46,7 @@ def _strftime_now(layout: str) -> str:
 
 
 def make_environment() -> ImmutableSandboxedEnvironment:
+    """Jinja as chat templates expect it, in a sandbox, since they come from model files and requests."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
     )

@@ -44,6 +44,8 @@ def hugging_face_name(name: str) -> str:
 
 
 class GgufCheckpoint:
+    """A `Checkpoint`: tensors by their Hugging Face names, dequantized when they are read."""
+
     def __init__(self, file: GgufFile, config: ModelConfig) -> None:
         self.path = file.path
         self._file = file

@@ -45,6 +45,7 @@ def cpu_limit(cgroup_file: Path) -> int | None:
 
 
 def prepare_process(log_level: str) -> None:
+    """Logging, thread switching, room for open files, and an end for SIGTERM from here on."""
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )

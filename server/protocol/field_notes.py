@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 
 class FieldNote(NamedTuple):
+    """One field of a request, for docs/api.md and the OpenAPI schema."""
+
     text: str
     default: str = ""  # in the words of a reader; empty: none
     schema: dict[str, Any] = {}  # further keywords of JSON Schema, such as `minimum`

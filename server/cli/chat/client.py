@@ -25,6 +25,8 @@ class ChatError(Exception):
 
 
 class ChatClient:
+    """One server, asked with the standard library: an HTTP library would take long to import."""
+
     def __init__(self, url: str, api_key: str | None = None) -> None:
         """`url` as OpenAI clients take it; without a path it gets `/v1`. Raises `ChatError`."""
         parts = urlsplit(url if "://" in url else f"http://{url}")

@@ -23,6 +23,8 @@ class ParameterSyntaxError(ValueError):
 
 @dataclass
 class Conversation:
+    """What the next request is made of."""
+
     system: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)  # fields of the request, the model among them
     messages: list[dict[str, str]] = field(default_factory=list)  # of user and assistant
