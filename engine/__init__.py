@@ -15,6 +15,9 @@ __all__ = ["LLM", "SamplingParams", "StructuredOutputsParams"]
 
 def __getattr__(name: str) -> Any:
     if name == "LLM":
+        from engine.environment import prepare_environment
+
+        prepare_environment()
         from engine.llm import LLM
 
         return LLM

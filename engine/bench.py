@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import time
 
@@ -25,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch loads
-    from engine.llm import LLM
+    from engine import LLM  # imports torch, for seconds
 
     rng = random.Random(arguments.seed)
     llm = LLM(

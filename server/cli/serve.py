@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     `--help` is quick and torch finds its environment set.
     """
     engine_config, server_config = build_configs(arguments)
-    from server.cli.process import prepare_environment, prepare_process
+    from engine.environment import prepare_environment
+    from server.cli.process import prepare_process
     from server.listen import ListenError, bind_socket, check_certificate
 
     prepare_environment()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from server.cli.process import cpu_limit, prepare_environment
+import engine
+from engine.environment import cpu_limit, prepare_environment
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,11 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     prepare_environment()
     assert os.environ["OMP_WAIT_POLICY"] == "active"
+
+
+def test_offline_generation_sets_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else threads that spin between operators slow down all that runs beside them."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert engine.LLM
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
