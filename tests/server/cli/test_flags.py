@@ -88,8 +88,8 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
         value = st.just({"root_path": "/p", "metrics_prefix": "vllm"}[name])
     if name == "ssl_keyfile":  # needs a certificate
         value = st.nothing()
-    if name == "tensor_parallel_size":
-        value = st.just(1)
+    if name in ("tensor_parallel_size", "max_model_len"):
+        value = st.just({"tensor_parallel_size": 1, "max_model_len": 2}[name])
     if setting.is_tuple:
         value = st.lists(value, max_size=2)
     return value | st.none() if setting.is_optional else value
