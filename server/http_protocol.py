@@ -52,6 +52,12 @@ class HttpProtocol(HttpToolsProtocol):
                 if not self._offers_upgrade:  # a CONNECT, which no route answers
                     return
                 data = self._head_without_offer() + data[stopped.args[0] :]
+                self._renew_parser()
+
+    def _renew_parser(self) -> None:
+        """One that has read `Connection: close` beside an offer would pass over all that follows."""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
 
     def _head_without_offer(self) -> bytes:
         lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]

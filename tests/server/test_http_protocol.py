@@ -79,6 +79,9 @@ def test_an_offer_of_another_protocol_is_declined_and_the_body_kept(
         answers = read_all(connection)
     assert answers.count(b"HTTP/1.1 200") == 2 and b"[DONE]" in answers
     assert answers.endswith(b'"reason":"ok"}')
+    with connect(served.url) as connection:
+        connection.sendall(head.replace(b"Upgrade,", b"close, Upgrade,", 1) + b"\r\n\r\n" + body)
+        assert b"[DONE]" in read_all(connection)
 
 
 def test_headers_have_an_end(served: Any) -> None:
