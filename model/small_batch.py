@@ -76,7 +76,7 @@ class SmallBatchDecode:
         weight = decoder.lm_head.weight
         self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
         self._most_rows = most_rows(self._device_name, self.shape)
-        self._buffers = _Buffers.allocate(self.shape, self._most_rows, weight.dtype, weight.device)
+        self._buffers = _Buffers.allocate(self.shape, config.num_layers, self._most_rows, weight)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
         self._norms = [_head_norms(layer) for layer in self._layers]
 
@@ -152,7 +152,7 @@ class _Buffers:
 
     residual: torch.Tensor  # [rows, hidden] fp32
     normed: torch.Tensor  # [rows, hidden]; or multiplied by the norm's weight alone, if it is deferred
-    squares: torch.Tensor  # [rows * hidden / 16] fp32, of deferred norms
+    squares: torch.Tensor  # [2 * layers, rows] int64, of deferred norms
     qkv: torch.Tensor  # [rows, q + k + v rows]
     attended: torch.Tensor  # [rows, heads * head_dim]
     activations: torch.Tensor  # [rows, intermediate]
@@ -161,17 +161,19 @@ class _Buffers:
     partial_sums: torch.Tensor  # [MAX_ROW_SPLITS * heads * 2] fp32
 
     @staticmethod
-    def allocate(shape: StepShape, rows: int, dtype: torch.dtype, device: torch.device) -> _Buffers:
+    def allocate(shape: StepShape, num_layers: int, rows: int, weight: torch.Tensor) -> _Buffers:
+        """Of a weight's type, and where it is."""
+        dtype = weight.dtype
         q_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
         parts = MAX_ROW_SPLITS * shape.num_heads
 
         def empty(*sizes: int, of: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.empty(sizes, dtype=of, device=device)
+            return torch.empty(sizes, dtype=of, device=weight.device)
 
         return _Buffers(
             residual=empty(rows, shape.hidden_size),
             normed=empty(rows, shape.hidden_size, of=dtype),
-            squares=empty(rows * shape.hidden_size // 16),
+            squares=empty(2 * num_layers, rows, of=torch.int64),
             qkv=empty(rows, q_size + 2 * kv_size, of=dtype),
             attended=empty(rows, q_size, of=dtype),
             activations=empty(rows, shape.intermediate_size, of=dtype),
@@ -211,9 +213,12 @@ class _Step:
         self._attention_partials: tuple[torch.Tensor, torch.Tensor] | None = None
         self._defers_norms = tiles.deferred_norm and tp.size == 1 and self.normed.dtype != torch.float16
         self._deferred: DeferredNorm | None = None  # which the next product has to finish
+        self._num_deferred = 0
 
     def embed(self, token_ids: torch.Tensor) -> None:
         table = self.decoder.model.embed_tokens
+        if self._defers_norms:
+            self._buffers.squares.zero_()
         embed_tokens(token_ids, table.weight, self.residual, first=table.part.first)
         self.residual = self.tp.all_reduce(self.residual)
 
@@ -316,9 +321,9 @@ class _Step:
         if tile.splits > 1 and tile.reduce == "partials":
             self._pending = _view(self._buffers.partials, tile.splits, *self.residual.shape)
         elif tile.splits == 1 and self._defers_norms:
-            programs = -(-self.residual.shape[1] // tile.block_n)
-            squares = _view(self._buffers.squares, programs, self.num_rows)
+            squares = self._buffers.squares[self._num_deferred, : self.num_rows]
             self._deferred = DeferredNorm(next_norm_weight, self.normed, squares, self.eps)
+            self._num_deferred += 1
         skinny_gemm(
             x,
             weight,

@@ -22,6 +22,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.triton.online_softmax import combine_parts, softmax_step, store_split
 from kernels.triton.paged_cache import tile_offsets
 from kernels.triton.pdl import EARLY, LATE, Trigger, launch_options, trigger_code
 
@@ -81,15 +82,16 @@ def _attend_tiles(
         k = tl.load(keys_ptr + offsets[None, :] + dims[:, None], mask=k_mask, other=0.0)
         v = tl.load(values_ptr + offsets[:, None] + dims[None, :], mask=v_mask, other=0.0)
         visible = cached & (positions >= first_visible)
-        scores = tl.dot(q, k, input_precision="ieee") * scale_log2
-        scores = tl.where(visible[None, :], scores, -1e30)
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp2(scores - new_top[:, None])
-        decay = tl.exp2(top - new_top)
-        total = total * decay + tl.sum(weights, 1)
-        acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
-        top = new_top
+        acc, top, total = softmax_step(acc, top, total, q, k, v, visible[None, :], scale_log2)
     return acc, top, total
+
+
+@triton.jit
+def _move_head(from_ptr, to_ptr, dims, HEAD_DIM: tl.constexpr):
+    """One head of the new row to the cache; returns it."""
+    head = tl.load(from_ptr + dims, mask=dims < HEAD_DIM, other=0.0)
+    tl.store(to_ptr + dims, head, mask=dims < HEAD_DIM)
+    return head
 
 
 @triton.jit(
@@ -152,11 +154,13 @@ def decode_splits(
     total = tl.zeros([GROUP_PAD], tl.float32)
     acc = tl.zeros([GROUP_PAD, DIM_PAD], tl.float32)
     if split == active - 1:
-        k = tl.load(k_ptr + row * k_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
-        v = tl.load(v_ptr + row * v_stride + kv_head * HEAD_DIM + dims, mask=dim_mask, other=0.0)
-        new = (tl.load(slots_ptr + row) * KV_HEADS + kv_head) * HEAD_DIM + dims
-        tl.store(keys_ptr + new, k, mask=dim_mask)
-        tl.store(values_ptr + new, v, mask=dim_mask)
+        slot = tl.load(slots_ptr + row) * KV_HEADS + kv_head
+        k = _move_head(
+            k_ptr + row * k_stride + kv_head * HEAD_DIM, keys_ptr + slot * HEAD_DIM, dims, HEAD_DIM
+        )
+        v = _move_head(
+            v_ptr + row * v_stride + kv_head * HEAD_DIM, values_ptr + slot * HEAD_DIM, dims, HEAD_DIM
+        )
         top = tl.sum(q.to(tl.float32) * k.to(tl.float32)[None, :], 1) * scale_log2
         total += 1.0
         acc += v.to(tl.float32)[None, :]
@@ -169,16 +173,11 @@ def decode_splits(
         gdc_launch_dependents()
     head = row * (KV_HEADS * GROUP) + kv_head * GROUP + group
     if active == 1:
-        tl.store(
-            out_ptr + head[:, None] * HEAD_DIM + dims[None, :],
-            (acc / total[:, None]).to(out_ptr.dtype.element_ty),
-            mask=q_mask,
-        )
+        out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + head[:, None] * HEAD_DIM + dims[None, :], out, mask=q_mask)
     else:
         part = head * num_splits + split
-        tl.store(partial_ptr + part[:, None] * HEAD_DIM + dims[None, :], acc, mask=q_mask)
-        tl.store(stats_ptr + part * 2, top, mask=group < GROUP)
-        tl.store(stats_ptr + part * 2 + 1, total, mask=group < GROUP)
+        store_split(partial_ptr, stats_ptr, part, acc, top, total, group < GROUP, HEAD_DIM)
 
 
 @triton.jit(
@@ -213,21 +212,12 @@ def combine_splits(
         return
     dims = tl.arange(0, DIM_PAD)
     splits = tl.arange(0, SPLITS_PAD)
-    dim_mask = dims < HEAD_DIM
-    mask = splits < active
     for i in tl.static_range(HEADS_PER_PROGRAM):
         head = row * NUM_HEADS + tl.program_id(0) * HEADS_PER_PROGRAM + i
         part = head * num_splits + splits
-        top = tl.load(stats_ptr + part * 2, mask=mask, other=-1e30)
-        total = tl.load(stats_ptr + part * 2 + 1, mask=mask, other=0.0)
-        acc = tl.load(
-            partial_ptr + part[:, None] * HEAD_DIM + dims[None, :],
-            mask=mask[:, None] & dim_mask[None, :],
-            other=0.0,
-        )
-        share = tl.exp2(top - tl.max(top, 0))
-        result = tl.sum(acc * share[:, None], 0) / tl.sum(total * share, 0)
-        tl.store(out_ptr + head * HEAD_DIM + dims, result.to(out_ptr.dtype.element_ty), mask=dim_mask)
+        result = combine_parts(partial_ptr, stats_ptr, part, splits < active, DIM_PAD, HEAD_DIM)
+        result = result.to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + head * HEAD_DIM + dims, result, mask=dims < HEAD_DIM)
 
 
 def scratch_size(num_rows: int, num_heads: int, head_dim: int, num_splits: int) -> int:
@@ -256,61 +246,31 @@ def attend_decodes(
     num_rows, num_heads, head_dim = q.shape
     _, block_size, kv_heads, _ = keys.shape
     group = num_heads // kv_heads
-    dim_pad = triton.next_power_of_2(head_dim)
     num_splits = config.num_splits
     num_parts = num_rows * num_heads * num_splits
     partial, stats = scratch[: num_parts * head_dim], scratch[num_parts * head_dim :]
     trigger = trigger_code(config.trigger, q.device)
     common = {
         "HEAD_DIM": head_dim,
-        "DIM_PAD": dim_pad,
+        "DIM_PAD": triton.next_power_of_2(head_dim),
         "WINDOW": window or _NO_WINDOW,
         "TRIGGER": trigger,
         **launch_options(trigger),
     }
     decode_splits[(kv_heads, num_rows, num_splits)](
-        q,
-        k,
-        v,
-        keys,
-        values,
-        block_tables,
-        context_lens,
-        slots,
-        order,
-        out,
-        partial,
-        stats,
-        q.stride(0),
-        k.stride(0),
-        v.stride(0),
-        block_tables.stride(0),
-        num_splits,
-        config.min_split_tiles,
-        scale * _LOG2_E,
-        KV_HEADS=kv_heads,
-        GROUP=group,
-        GROUP_PAD=max(16, triton.next_power_of_2(group)),
-        BLOCK_SIZE=block_size,
-        BLOCK_KEYS=config.block_keys,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
-        **common,
-    )
+        q, k, v, keys, values, block_tables, context_lens, slots, order, out, partial, stats,
+        q.stride(0), k.stride(0), v.stride(0), block_tables.stride(0),
+        num_splits, config.min_split_tiles, scale * _LOG2_E,
+        KV_HEADS=kv_heads, GROUP=group, GROUP_PAD=max(16, triton.next_power_of_2(group)),
+        BLOCK_SIZE=block_size, BLOCK_KEYS=config.block_keys,
+        num_warps=config.num_warps, num_stages=config.num_stages, **common,
+    )  # fmt: skip
     if num_splits > 1:
         # Few rows want programs, many rows want few: most of them may have nothing to combine.
         per_program = 1 if num_rows * num_heads <= 512 else group
         combine_splits[(num_heads // per_program, num_rows)](
-            partial,
-            stats,
-            context_lens,
-            out,
-            num_splits,
-            config.min_split_tiles,
-            config.block_keys,
-            NUM_HEADS=num_heads,
-            HEADS_PER_PROGRAM=per_program,
+            partial, stats, context_lens, out, num_splits, config.min_split_tiles, config.block_keys,
+            NUM_HEADS=num_heads, HEADS_PER_PROGRAM=per_program,
             SPLITS_PAD=8 if num_splits <= 8 else triton.next_power_of_2(max(num_splits, 64)),
-            num_warps=4,
-            **common,
-        )
+            num_warps=4, **common,
+        )  # fmt: skip

@@ -22,6 +22,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.triton.online_softmax import softmax_step
 from kernels.triton.paged_cache import tile_offsets
 
 _LOG2_E = 1.4426950408889634
@@ -96,19 +97,12 @@ def _attend_tiles(
         else:
             k = tl.load(keys_ptr + pointers, mask=dim_mask[None, :], other=0.0)
             v = tl.load(values_ptr + pointers, mask=dim_mask[None, :], other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+        visible = None
         if MASKED:
             visible = key_positions[None, :] <= positions[:, None]
             if WINDOW > 0:
                 visible = visible & (key_positions[None, :] > positions[:, None] - WINDOW)
-            scores = tl.where(visible, scores, -1e30)
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp2(scores - new_top[:, None])
-        decay = tl.exp2(top - new_top)
-        total = total * decay + tl.sum(weights, 1)
-        acc = acc * decay[:, None]
-        acc = tl.dot(weights.to(v.dtype), v, acc, input_precision="ieee")
-        top = new_top
+        acc, top, total = softmax_step(acc, top, total, q, tl.trans(k), v, visible, scale_log2)
     return acc, top, total
 
 
@@ -204,26 +198,10 @@ def attend_chunks(
     _, block_size, kv_heads, _ = keys.shape
     num_tiles = tiles.shape[1]
     prefill_tiles[(kv_heads, num_tiles)](
-        q,
-        keys,
-        values,
-        block_tables,
-        context_lens,
-        query_starts,
-        tiles,
-        out,
-        q.stride(0),
-        block_tables.stride(0),
-        num_tiles,
-        scale * _LOG2_E,
-        KV_HEADS=kv_heads,
-        GROUP=num_heads // kv_heads,
-        HEAD_DIM=head_dim,
-        DIM_PAD=triton.next_power_of_2(head_dim),
-        BLOCK_SIZE=block_size,
-        BLOCK_ROWS=config.block_rows,
-        BLOCK_KEYS=config.block_keys,
-        WINDOW=window or 0,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
-    )
+        q, keys, values, block_tables, context_lens, query_starts, tiles, out,
+        q.stride(0), block_tables.stride(0), num_tiles, scale * _LOG2_E,
+        KV_HEADS=kv_heads, GROUP=num_heads // kv_heads, HEAD_DIM=head_dim,
+        DIM_PAD=triton.next_power_of_2(head_dim), BLOCK_SIZE=block_size,
+        BLOCK_ROWS=config.block_rows, BLOCK_KEYS=config.block_keys, WINDOW=window or 0,
+        num_warps=config.num_warps, num_stages=config.num_stages,
+    )  # fmt: skip

@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.triton.pdl import prefetch_to_l2
+
 
 @triton.jit
 def tile_offsets(
@@ -24,13 +26,55 @@ def tile_offsets(
     """
     keys_in_tile = tl.arange(0, BLOCK_KEYS)
     if BLOCK_SIZE % BLOCK_KEYS == 0:  # a tile lies within one block
-        block = tl.load(table_ptr + first // BLOCK_SIZE).to(tl.int64)
+        block = tl.load(table_ptr + first // BLOCK_SIZE, mask=first < end, other=0).to(tl.int64)
         slots = block * BLOCK_SIZE + first % BLOCK_SIZE + keys_in_tile
     else:
         positions = first + keys_in_tile
         blocks = tl.load(table_ptr + positions // BLOCK_SIZE, mask=positions < end, other=0).to(tl.int64)
         slots = blocks * BLOCK_SIZE + positions % BLOCK_SIZE
     return (slots * KV_HEADS + kv_head) * HEAD_DIM
+
+
+@triton.jit
+def load_tile(
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    first,
+    end,
+    kv_head,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+):
+    """Keys and values of a tile, [BLOCK_KEYS, HEAD_DIM] each, and which of its keys are before `end`."""
+    inside = first + tl.arange(0, BLOCK_KEYS) < end
+    offsets = tile_offsets(table_ptr, first, end, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS)
+    pointers = offsets[:, None] + tl.arange(0, HEAD_DIM)[None, :]
+    keys = tl.load(keys_ptr + pointers, mask=inside[:, None], other=0.0)
+    values = tl.load(values_ptr + pointers, mask=inside[:, None], other=0.0)
+    return keys, values, inside
+
+
+@triton.jit
+def prefetch_tile(
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    first,
+    end,
+    kv_head,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+):
+    """Ask for a tile's keys and values to be read from memory to L2."""
+    offsets = tile_offsets(table_ptr, first, end, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS)
+    lines = offsets[:, None] + tl.arange(0, HEAD_DIM // 64)[None, :] * 64
+    prefetch_to_l2(keys_ptr + lines)
+    prefetch_to_l2(values_ptr + lines)
 
 
 @triton.jit(do_not_specialize_on_alignment=["slots_ptr"])

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.deferred_norm import DeferredNorm, load_squares, store_deferred_norm
+from kernels.triton.deferred_norm import DeferredNorm, inverse_rms, prepare_norm
 from kernels.triton.epilogue import ADD, SILU_AND_MUL, STORE, Epilogue
 from kernels.triton.pdl import EARLY, LATE, launch_options, prefetch_to_l2, trigger_code
 from kernels.triton.tiles import LinearTile
@@ -38,7 +38,7 @@ def skinny_gemm(
     """Epilogue(x @ weight.T + bias) for x [M, K] of the weight's type, M up to 64; epilogues as in `gemv`.
 
     With `norm`, whose `scaled` is x, the product is divided by the root mean square that `norm.squares` tell.
-    With `next_norm` the epilogue is ADD, in one split, and what is now in `out` is prepared for that norm.
+    With `next_norm` the epilogue is ADD, in one split, and what is in `out` then is prepared for that norm.
 
     With splits, the epilogue is ADD. Under "atomic" the splits add to out [M, N], fp32, in no fixed order.
     Under "partials" they leave `out` alone and write partials [splits, M, N], fp32: whoever reads `out` next
@@ -47,11 +47,12 @@ def skinny_gemm(
     """
     num_rows, k = x.shape
     n = out.shape[1]
-    if num_rows > MAX_ROWS or k % (tile.splits * tile.block_k) or (tile.splits > 1 and epilogue != ADD.value):
+    if (
+        num_rows > MAX_ROWS
+        or k % (tile.splits * tile.block_k)
+        or (tile.splits > 1 and (epilogue != ADD.value or next_norm is not None))
+    ):
         raise ValueError(f"no product of {num_rows} rows with a weight [{n}, {k}] under {tile}")
-    if next_norm is not None and (tile.splits > 1 or len(next_norm.squares) != triton.cdiv(n, tile.block_n)):
-        raise ValueError(f"{tile} leaves no sums of squares of {n} columns in {len(next_norm.squares)} parts")
-    parts = 0 if norm is None else len(norm.squares)
     code = trigger_code(tile.trigger, x.device)
     _skinny_gemm[(triton.cdiv(n, tile.block_n), tile.splits)](
         x,
@@ -64,8 +65,6 @@ def skinny_gemm(
         None if next_norm is None else next_norm.squares,
         num_rows,
         EPS=0.0 if norm is None else norm.eps,
-        PARTS=parts,
-        BLOCK_PARTS=triton.next_power_of_2(parts),
         N=n,
         K=k,
         SPLITS=tile.splits,
@@ -94,8 +93,6 @@ def _skinny_gemm(
     next_squares_ptr,
     num_rows,
     EPS: tl.constexpr,
-    PARTS: tl.constexpr,
-    BLOCK_PARTS: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -120,10 +117,10 @@ def _skinny_gemm(
         if TRIGGER == EARLY:
             gdc_launch_dependents()
         END: tl.constexpr = PREFETCH * BLOCK_K if PREFETCH * BLOCK_K < PART else PART
-        _prefetch_first_tiles(weight_ptr, rows, split * PART, N, K, END, BLOCK_K, EPILOGUE == SILU_AND_MUL)
+        _prefetch_tiles(weight_ptr, rows, split * PART, END, N, K, BLOCK_K, EPILOGUE == SILU_AND_MUL)
         gdc_wait()
-    if PARTS > 0:  # here, so that they arrive during the main loop
-        squares = load_squares(squares_ptr, m, inside_m, num_rows, PARTS, BLOCK_PARTS)
+    if squares_ptr is not None:  # here, so that they arrive during the main loop
+        squares = tl.load(squares_ptr + m, mask=m < num_rows, other=0)
 
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     up_acc = acc
@@ -136,10 +133,10 @@ def _skinny_gemm(
     if TRIGGER == LATE:
         gdc_launch_dependents()
 
-    if PARTS > 0:
-        inverse_rms = tl.rsqrt(tl.sum(squares, 0) / K + EPS)[None, :]
-        acc *= inverse_rms
-        up_acc *= inverse_rms
+    if squares_ptr is not None:
+        factor = inverse_rms(squares, EPS, K)[None, :]
+        acc *= factor
+        up_acc *= factor
     if bias_ptr is not None:
         acc += tl.load(bias_ptr + rows)[:, None].to(tl.float32)
     out_ptrs = out_ptr + m[None, :] * N + n[:, None]
@@ -153,7 +150,7 @@ def _skinny_gemm(
         tl.store(out_ptrs, acc, mask=mask)
         if next_scaled_ptr is not None:
             inside = inside_m & (n < N)[:, None]
-            store_deferred_norm(
+            prepare_norm(
                 next_norm_weight_ptr, next_scaled_ptr, next_squares_ptr, acc, n, m, inside, num_rows, N
             )
     elif ATOMIC:
@@ -163,17 +160,17 @@ def _skinny_gemm(
 
 
 @triton.jit
-def _prefetch_first_tiles(
+def _prefetch_tiles(
     weight_ptr,
     rows,
     first_k,
+    END: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
-    END: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GATED: tl.constexpr,
 ):
-    """The tiles of the first END columns: the waiting time reads them from memory to L2."""
+    """Those of END columns: the waiting time reads them from memory to L2."""
     lines = (
         weight_ptr + rows[:, None].to(tl.int64) * K + (first_k + tl.arange(0, BLOCK_K // 64) * 64)[None, :]
     )

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.triton.online_softmax import combine_parts
 from kernels.triton.pdl import launch_options, trigger_code
 
 
@@ -47,13 +48,6 @@ def _split_combine(
     head = tl.program_id(0)
     splits = tl.arange(0, BLOCK_SPLITS)
     dims = tl.arange(0, HEAD_DIM)
-    inside = splits < SPLITS
     part = head * SPLITS + splits
-    highest = tl.load(partial_sums_ptr + part * 2, mask=inside, other=-1e30)
-    total = tl.load(partial_sums_ptr + part * 2 + 1, mask=inside, other=0.0)
-    weighted = tl.load(
-        partial_out_ptr + part[:, None] * HEAD_DIM + dims[None, :], mask=inside[:, None], other=0.0
-    )
-    scale = tl.exp2(highest - tl.max(highest, 0))
-    result = tl.sum(weighted * scale[:, None], 0) / tl.sum(total * scale, 0)
+    result = combine_parts(partial_out_ptr, partial_sums_ptr, part, splits < SPLITS, HEAD_DIM, HEAD_DIM)
     tl.store(out_ptr + head * HEAD_DIM + dims, result.to(out_ptr.dtype.element_ty))

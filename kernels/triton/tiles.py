@@ -30,7 +30,7 @@ class LinearTile:
     num_stages: int = 1  # skinny: tiles in flight
     splits: int = 1  # skinny, adding to the residual: programs that share a product's inner dimension
     reduce: Literal["partials", "atomic"] = "partials"  # how splits are summed; atomic: in no fixed order
-    prefetch: int = 2  # skinny: tiles of the weight that the wait for x reads to L2
+    prefetch: int = 2  # skinny: tiles of the weight that the wait for x reads from memory to L2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class AttentionTile:
     num_stages: int = 2
     trigger: Literal["none", "early", "late"] = "early"
     combine: Literal["kernel", "projection"] = "kernel"  # projection: of o, one row only
-    prefetch: int = 1  # dot: tiles that the wait for q reads to L2
+    ahead: bool = False  # dot: the first tile of each split is loaded to registers before the wait for q
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,14 +158,14 @@ WIDE_SKINNY = {  # for more than 16 rows, whose x takes room beside the weights
 }
 
 
-# Of narrow tiles there are 128, 256 or 384, which load the card's 132 multiprocessors alike.
+# Of these tiles there are 128 or 384 (192 in qkv), which load the card's 132 multiprocessors alike.
 NARROW_SKINNY = {
     "8B": {
-        "qkv": _skinny((16, 256, 4), (16, 256, 6), (16, 128, 6), (16, 512, 3), (32, 128, 6)),
-        "o": _skinny((32, 128, 6), (32, 256, 4), (32, 256, 6), (16, 256, 5), (16, 512, 3)),
-        "gate_up": _skinny((32, 128, 4), (32, 128, 5), (16, 256, 4), (16, 128, 5), (32, 64, 6)),
-        "down": _skinny((32, 128, 8), (32, 256, 4), (32, 256, 6), (16, 256, 6), (16, 512, 4)),
-        "lm_head": _skinny((32, 128, 5), (32, 256, 4), (16, 256, 5)),
+        "qkv": _skinny((32, 128, 6)),
+        "o": _skinny((32, 256, 4), (32, 256, 6)),
+        "gate_up": _skinny((32, 128, 4), (32, 128, 5)),
+        "down": _skinny((32, 256, 6), (32, 256, 4), (32, 128, 8)),
+        "lm_head": _skinny((32, 256, 4)),
     }
 }
 MOST_NARROW_ROWS = 8  # beyond, tiles of 64 weight rows lose nothing by padding x to 16
@@ -187,21 +187,37 @@ def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
 
 
 def variants(tile: LinearTile) -> list[LinearTile]:
-    """A narrow tile, all of whose programs run at once, with other starts for it and for the next kernel."""
-    if tile.kernel != "skinny" or tile.block_n > 32:
+    """The same tile, which waits with more of its weight at hand, or lets the next kernel start at once."""
+    if tile.kernel != "skinny":
         return []
-    early = replace(tile, trigger="early")
-    return [early, replace(early, prefetch=4), replace(tile, prefetch=4)]
+    return [replace(tile, trigger="early"), *(replace(tile, prefetch=tiles) for tiles in (4, 8))]
 
 
-def deferred(tiles: StepTiles, model: str) -> StepTiles:
-    """The same step without kernels for norms, to be improved."""
-    first = {kind: candidates[0] for kind, candidates in NARROW_SKINNY[model].items()}
-    return replace(tiles, deferred_norm=True, **first)
+def first_steps(tiles: StepTiles, model: str, num_rows: int) -> list[StepTiles]:
+    """Where to start improving a step, one kind of kernel at a time, from: they differ in several kinds."""
+    starts = [tiles]
+    if num_rows == 2:
+        starts.append(replace(tiles, **{kind: GEMV_TWO_ROWS[model][kind][0] for kind in KINDS}))
+    if 1 < num_rows <= MOST_NARROW_ROWS and model in NARROW_SKINNY:
+        narrow = {kind: NARROW_SKINNY[model][kind][0] for kind in ("o", "gate_up", "down")}
+        starts.append(replace(tiles, deferred_norm=True, **narrow))
+    return starts
 
 
 def _dot(splits: int, keys: int, stages: int = 3, **fields: str) -> AttentionTile:
     return AttentionTile("dot", keys, splits, num_stages=stages, **fields)  # type: ignore[arg-type]
+
+
+def _ahead(num_rows: int, max_context: int) -> list[AttentionTile]:
+    """Splits of one to three tiles, as many as the card runs at once."""
+    return [
+        AttentionTile("dot", keys, splits, warps, num_stages=2, trigger=trigger, ahead=True)  # type: ignore[arg-type]
+        for keys, warps in ((64, 4), (128, 8))
+        for tiles in (1, 2, 3)
+        for splits in (-(-max_context // (keys * tiles)),)
+        for trigger in ("early", "late")
+        if num_rows * splits <= 128
+    ]
 
 
 def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]:
@@ -214,19 +230,14 @@ def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]
             for stages, t in ((3, "late"), (5, "late"), (3, "early"))
         ]
     if max_context > 512:
-        if num_rows <= 2:
-            return [
-                _dot(16, 128, 2),
-                _dot(32, 64),
-                _dot(32, 128, 2),
-                _dot(16, 64),
-                _dot(12, 64),
-                _dot(24, 64),
-            ]
-        splits = {4: (4, 6, 8, 12, 16), 6: (3, 4, 6, 8, 12)}.get(num_rows, (2, 4, 6, 8))
-        tiles = [_dot(s, keys, stages) for s in splits for keys, stages in ((64, 3), (128, 2), (32, 4))]
-        ahead = [replace(tile, prefetch=8) for tile in tiles]
-        return [*tiles, *ahead, _dot(4, 64, trigger="late"), _dot(4, 64, 5)]
+        splits = {1: (8, 16, 24), 2: (8, 12, 16), 4: (4, 6, 8, 12), 6: (3, 4, 6, 8)}
+        tiles = [
+            _dot(count, keys, stages)
+            for count in splits.get(num_rows, (2, 4, 6, 8))
+            for keys, stages in ((64, 3), (128, 2))
+        ]
+        return [*tiles, *_ahead(num_rows, max_context), _dot(4, 64, trigger="late"), _dot(4, 64, 5)]
+    ahead = _ahead(num_rows, max_context)
     if num_rows == 1:
         return [
             AttentionTile("single_tile", 64, 8, combine="projection"),
@@ -235,5 +246,7 @@ def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]
             _dot(4, 128, 2, combine="projection"),
             _dot(4, 128, 2),
             _dot(8, 64),
+            *ahead,
         ]
-    return [_dot(4, 128, 2), _dot(8, 64), _dot(4, 64), _dot(2, 64), _dot(2, 64, trigger="late"), _dot(1, 64)]
+    others = [_dot(8, 64), _dot(4, 64), _dot(2, 64), _dot(2, 64, trigger="late"), _dot(1, 64)]
+    return [_dot(4, 128, 2), *others, *ahead]

@@ -81,7 +81,7 @@ def _products(model: str, config: ModelConfig, batches: list[int]) -> list[tuple
     for kind in KINDS:
         for num_rows in batches:
             tiles = [*linear_candidates(model, kind, num_rows), getattr(_chosen(config, num_rows, 512), kind)]
-            for tile in [v for base in tiles for v in (base, *variants(base))]:
+            for tile in [t for base in tiles for t in (base, *variants(base))]:
                 full = num_rows if num_rows > 16 else 16 if tile.block_n >= 64 else 8
                 some = (max(3, full - 13), full)
                 rows = num_rows if tile.kernel == "gemv" else some[len(products) % 2]
@@ -148,8 +148,8 @@ def _check_deferred_norm(
     epilogue: Epilogue,
 ) -> None:
     """Raises ArithmeticError if the product that finishes a norm is not the one behind a norm."""
-    parts, out = residual.shape[1] // 32, torch.full_like(expected, float("nan"))
-    squares = residual.square().unflatten(1, (parts, -1)).sum(-1).T.contiguous()
+    out = torch.full_like(expected, float("nan"))
+    squares = (residual.double().square().sum(1) * 2**26).long()
     norm = DeferredNorm(norm_weight, (residual * norm_weight).bfloat16(), squares, EPS)
     skinny_gemm(norm.scaled, weight, out, tile, epilogue, norm=norm)
     if not relative_error(out, expected.float()) < BOUND:
@@ -172,14 +172,13 @@ def _residual_error(weight: torch.Tensor, num_rows: int, tile: LinearTile) -> fl
         next_norm = None
         if tile.splits == 1:
             skinny_gemm(x, weight, residual.clone(), tile, Epilogue.ADD)  # compiled for steps with norms
-            squares = torch.empty(-(-n // tile.block_n), num_rows, device=CUDA)
-            next_norm = DeferredNorm(
-                weight[:, 0].contiguous(), torch.empty_like(residual, dtype=x.dtype), squares, EPS
-            )
+            squares = torch.zeros(num_rows, dtype=torch.int64, device=CUDA)
+            scaled = torch.empty_like(residual, dtype=x.dtype)
+            next_norm = DeferredNorm(weight[:, 0].contiguous(), scaled, squares, EPS)
         skinny_gemm(x, weight, residual, tile, Epilogue.ADD, next_norm=next_norm)
         if next_norm is not None:
             errors = (
-                relative_error(squares.sum(0, keepdim=True), exact.square().sum(1).unsqueeze(0)),
+                relative_error(squares[None] / 2**26, exact.square().sum(1)[None]),
                 relative_error(next_norm.scaled, exact * next_norm.weight.float()),
             )
             if not max(errors) < BOUND:

@@ -19,13 +19,11 @@ from benchmarks.kernels.small_batch.cases import (
     CONTEXTS,
     KINDS,
     MODELS,
-    MOST_NARROW_ROWS,
-    NARROW_SKINNY,
     RANKS,
     ROWS,
     TARGETS_MS,
     attention_candidates,
-    deferred,
+    first_steps,
     linear_candidates,
     product_shape,
     variants,
@@ -86,6 +84,10 @@ class StepBenchmark:
         except Exception as problem:
             print(f"FAIL {self.model} {measure.__name__} {args[:2]}: {str(problem)[:300]!r}", flush=True)
 
+    def batch(self, num_rows: int, max_context: int, padding: int = 0) -> DecodeBatch:
+        length = min(self.length or max_context, max_context)
+        return self.case.batch(num_rows, max_context, length, padding)
+
     def check(self, num_rows: int, tiles: StepTiles) -> None:
         """Logits against fp32, and bit by bit against the same step once more."""
         batch = self.case.batch(num_rows, self.contexts[0])
@@ -108,13 +110,13 @@ class StepBenchmark:
     def report_step(
         self, num_rows: int, max_context: int, tiles: StepTiles, label: str = "tuned file"
     ) -> None:
-        batch = self.case.batch(num_rows, max_context, self.length)
+        batch = self.batch(num_rows, max_context)
         us, floor = self.step_us(batch, tiles), self.case.floor_us(batch)
         targets = TARGETS_MS.get(self.model, {}) if max_context == CONTEXTS[0] and not self.length else {}
         target = targets.get(num_rows)
         beside = f", laboratory {target:.3f}" if target else ""
         print(
-            f"{self.model} step of {num_rows} x {self.length or max_context} ({label}): {us / 1e3:.3f} ms, "
+            f"{self.model} step of {num_rows} x {int(batch.context_lens[0])} ({label}): {us / 1e3:.3f} ms, "
             f"floor {floor / 1e3:.3f}, ratio {us / floor:.2f}{beside}",
             flush=True,
         )
@@ -122,31 +124,33 @@ class StepBenchmark:
     def sweep(self, num_rows: int) -> None:
         """Products and attention at the first context, then attention alone at the others."""
         first, *others = self.contexts
-        batch = self.case.batch(num_rows, first, self.length)
+        batch = self.batch(num_rows, first)
         tiles = self.case.tiles(num_rows, first)
         tiles = self.improve(num_rows, first, tiles, "attention")
-        starts = [tiles]
-        if 1 < num_rows <= MOST_NARROW_ROWS and self.model in NARROW_SKINNY:
-            starts.insert(0, deferred(tiles, self.model))
-        found = []
-        for start in starts:
+        early = replace(tiles, qkv=replace(tiles.qkv, trigger="early"))  # attention may load tiles meanwhile
+        tiles = self.faster(batch, tiles, self.improve(num_rows, first, early, "attention"))
+        found = tiles
+        for start in first_steps(tiles, self.model, num_rows):
             for kind in KINDS:
                 start = self.improve(num_rows, first, start, kind)
-            for kind in KINDS if start.deferred_norm else ():
+            for kind in ("qkv", "o", "gate_up", "down"):
                 start = self.improve(num_rows, first, start, kind, variants(getattr(start, kind)))
-            found.append((self.step_us(batch, start), start))
-        tiles = min(found, key=lambda us_and_tiles: us_and_tiles[0])[1]
-        self.best[num_rows, first] = tiles
+            found = self.faster(batch, found, start)
+        tiles = self.best[num_rows, first] = found
         for max_context in others:
             attention = self.case.tiles(num_rows, max_context).attention
             longer = replace(tiles, attention=attention)
             self.best[num_rows, max_context] = self.improve(num_rows, max_context, longer, "attention")
 
+    def faster(self, batch: DecodeBatch, *choice: StepTiles) -> StepTiles:
+        """The fastest of these."""
+        return min(choice, key=lambda tiles: self.step_us(batch, tiles))
+
     def improve(
         self, num_rows: int, max_context: int, tiles: StepTiles, kind: str, candidates: Any = None
     ) -> StepTiles:
         """The best of the candidates for one kind, the others as they are."""
-        batch = self.case.batch(num_rows, max_context, self.length)
+        batch = self.batch(num_rows, max_context)
         if candidates is None:
             candidates = self.candidates(num_rows, max_context, kind)
         best, best_us = tiles, self.step_us(batch, tiles, readings=5)
@@ -165,8 +169,7 @@ class StepBenchmark:
             readings.append(f"{_short(candidate)} {us:.0f}")
             if us < best_us * 0.998:
                 best, best_us = trial, us
-        norms = ", deferred norms" if tiles.deferred_norm else ""
-        print(f"  {num_rows} x {max_context} {kind}{norms}: {', '.join(readings)}", flush=True)
+        print(f"  {num_rows} x {max_context} {kind}{_norms(tiles)}: {', '.join(readings)}", flush=True)
         return best
 
     def candidates(self, num_rows: int, max_context: int, kind: str) -> list[Any]:
@@ -179,7 +182,7 @@ class StepBenchmark:
         max_context = self.contexts[0]
         for num_rows in batches:
             size = next(size for size in ROWS if num_rows <= size)
-            batch = self.case.batch(num_rows, max_context, self.length, padding=size - num_rows)
+            batch = self.batch(num_rows, max_context, padding=size - num_rows)
             tiles = self.best.get((size, max_context)) or self.case.tiles(size, max_context)
             graph = capture(lambda: self.case.run(batch, tiles))  # noqa: B023
             us, floor = replay_us(graph), self.case.floor_us(batch)
@@ -192,8 +195,8 @@ class StepBenchmark:
             ]
             total = sum(adds for adds, _ in parts.values())
             print(
-                f"PROFILE {self.model} {num_rows} rows in {size}: {us:.0f} us, floor {floor:.0f}, profiled "
-                f"{total:.0f}; adds (lasts): {', '.join(shown)}",
+                f"PROFILE {self.model} {num_rows} rows in {size}{_norms(tiles)}: {us:.0f} us, "
+                f"floor {floor:.0f}, profiled {total:.0f}; adds (lasts): {', '.join(shown)}",
                 flush=True,
             )
 
@@ -246,6 +249,10 @@ class StepBenchmark:
             "shape": asdict(step_shape(self.case.config)),
             "batches": batches,
         }
+
+
+def _norms(tiles: StepTiles) -> str:
+    return ", deferred norms" if tiles.deferred_norm else ""
 
 
 def _fit(tiles: StepTiles) -> bool:

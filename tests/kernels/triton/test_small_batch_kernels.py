@@ -121,7 +121,7 @@ def test_a_norm_between_two_products(device: torch.device, num_rows: int, n: int
     residual = torch.randn(num_rows, n, device=device)
     expected = residual + x.float() @ weight.float().T
     scaled = torch.full((num_rows, n), float("nan"), dtype=weight.dtype, device=device)
-    squares = torch.full((-(-n // 16), num_rows), float("nan"), device=device)
+    squares = torch.zeros(num_rows, dtype=torch.int64, device=device)
     norm = DeferredNorm(norm_weight, scaled, squares, EPS)
     skinny_gemm(x, weight, residual, tile, Epilogue.ADD, next_norm=norm)
     assert_near(residual, expected, 1e-3)
@@ -164,6 +164,7 @@ def attention_case(device: torch.device, lens: list[int]) -> AttentionCase:
 ATTENTION_TILES = [
     AttentionTile("dot", block_keys=16, splits=1),
     AttentionTile("dot", block_keys=16, splits=3),
+    AttentionTile("dot", block_keys=16, splits=2, ahead=True),
     AttentionTile("single_tile", block_keys=16, splits=4),
     AttentionTile("single_tile", block_keys=64, splits=1, trigger="late"),
 ]
