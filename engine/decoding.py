@@ -24,6 +24,7 @@ class Decoding:
         self._block_size = block_size
         self._steps = DecodeSteps(max_num_seqs, num_kept_steps=block_size)
         self._group: DecodeGroup | None = NO_DECODES.group  # None when members have come or gone
+        self._left: list[tuple[int, Sequence]] = []  # (takes no step from this one on, who)
 
     def join(self, sequence: Sequence) -> None:
         """It decodes from the next step on."""
@@ -41,6 +42,7 @@ class Decoding:
         self._columns[:, index : end - 1] = self._columns[:, index + 1 : end]
         del self.sequences[index], self._sequence_ids[index]
         sequence.end_decoding()
+        self._left.append((self._steps.num_planned, sequence))
         self._group = None
 
     def due(self) -> list[Sequence]:
@@ -56,23 +58,26 @@ class Decoding:
         self._steps.num_planned += 1
         return Decodes(self._current(), step)
 
-    def commit(self, decodes: Decodes, token_ids: np.ndarray) -> list[Sequence]:
-        """Give the sequences of a step their tokens; returns those that have ended since and get none.
+    def commit(self, decodes: Decodes, token_ids: np.ndarray) -> list[int]:
+        """Give the sequences of a step their tokens; where in it those stand that have ended and get none.
 
         Whoever does not decode any more is given its token at once. All others have to be asked for theirs
         before it is forgotten, at the end of each block.
         """
         group = decodes.group
         self._steps.commit(group.rows, token_ids)
-        if group is self._group:
-            return []
-        left = [index for index, sequence in enumerate(group.sequences) if sequence.decode_steps is None]
-        for index in left:
-            sequence = group.sequences[index]
-            if sequence.status is not SequenceStatus.FINISHED:
+        self._left = [(end, sequence) for end, sequence in self._left if end > decodes.step]
+        ended = []
+        for _, sequence in self._left:
+            index = group.index_of(sequence)
+            if index is None:
+                continue  # it had not joined yet
+            if sequence.status is SequenceStatus.FINISHED:
+                ended.append(index)
+            else:
                 sequence.settle(1, samples=True)
                 sequence.token_ids.append(int(token_ids[index]))
-        return [group.sequences[i] for i in left if group.sequences[i].status is SequenceStatus.FINISHED]
+        return ended
 
     def check(self) -> None:
         """Raise `AssertionError` unless the columns are those of the members."""

@@ -62,6 +62,8 @@ class Inbox:
 
     def drain(self, wait_s: float = 0.0) -> Iterator[Command]:
         """What is there now; if nothing is, wait up to `wait_s` for the first command."""
+        if not wait_s and self._queue.empty():
+            return
         try:
             yield self._took(self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait())
             while True:

@@ -154,6 +154,8 @@ class EngineLoop:
         self._prompt_scores.add(result.prompt_logprobs, step.plan)
         given_up = [self._scheduler.finish(sequence_id, FinishReason.ERROR) for sequence_id in result.stuck]
         committed = self._scheduler.commit(step.plan, result.token_ids)
+        if result.stuck:
+            committed = committed.followed_by(CommittedStep.of_failed(filter(None, given_up)))
         self._recorder.generated(committed, now_ns)
         output = StepOutput(
             step.plan.step, now_ns, committed.sequence_ids, committed.token_ids, committed.finish_reasons
@@ -161,9 +163,6 @@ class EngineLoop:
         self._add_logprobs(output, result, committed)
         for sequence, reason in committed.ended:
             self._ended(sequence, reason)
-        for sequence in filter(None, given_up):
-            output.add(sequence.sequence_id, NO_TOKEN, FinishReason.ERROR)
-            self._ended(sequence, FinishReason.ERROR)
         self._recorder.stepped(step.plan, committed.num_tokens)
         self._tell(output)
         if step.entry is not None:

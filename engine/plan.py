@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.sequence import Sequence
+from engine.sequence import Sequence, by_order
 
 
 class ScheduledSequence(NamedTuple):
@@ -50,6 +51,11 @@ class DecodeGroup:
 
     def __len__(self) -> int:
         return len(self.sequences)
+
+    def index_of(self, sequence: Sequence) -> int | None:
+        """None if it is no member. Members have to be in order."""
+        index = bisect_left(self.sequences, sequence.order, key=by_order)
+        return index if index < len(self) and self.sequences[index] is sequence else None
 
     @cached_property
     def last_origin(self) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import time
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -32,6 +31,7 @@ from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import Sequence, SequenceStatus, by_order
 from engine.sequence_blocks import SequenceBlocks
+from engine.stop_ids import StopIds
 
 
 def _remove_from(queue: list[Sequence], sequence: Sequence) -> None:
@@ -76,7 +76,7 @@ class Scheduler:
         self._free_rows = list(range(config.max_num_seqs - 1, -1, -1))
         self._sequences: dict[int, Sequence] = {}  # those that have not ended, by id
         self._siblings: dict[str, list[Sequence]] = {}  # likewise, by request id
-        self._stop_ids: Counter[int] = Counter()  # of all that have not ended
+        self._stop_ids = StopIds()
         self._arrivals = itertools.count()
         self._num_steps = 0
 
@@ -141,7 +141,7 @@ class Scheduler:
                 sequence.stop_ids |= self.eos_token_ids
             if not self.config.enable_prefix_caching:
                 self._blocks.make_private(sequence)
-            self._stop_ids.update(sequence.stop_ids)
+            self._stop_ids.add(sequence.stop_ids)
             self._sequences[sequence.sequence_id] = sequence
             self._siblings.setdefault(request.request_id, []).append(sequence)
             insort(self._waiting, sequence, key=by_order)
@@ -267,36 +267,28 @@ class Scheduler:
         if num_decodes:
             committed = self._commit_decodes(plan.decodes, tokens[:num_decodes])
         if plan.chunks:
-            self._commit_chunks(plan.chunks, iter(tokens[num_decodes:].tolist()), committed)
+            prompts = self._commit_chunks(plan.chunks, iter(tokens[num_decodes:].tolist()))
+            committed = committed.followed_by(prompts)
         return committed
 
     def _commit_decodes(self, decodes: Decodes, tokens: np.ndarray) -> CommittedStep:
         """All get their tokens; only those are looked at that fill a block or may end."""
-        group, num = decodes.group, len(tokens)
-        committed = CommittedStep(
-            group.sequences.copy(), group.sequence_ids.copy(), tokens.tolist(), [None] * num, num
-        )
-        for sequence in self._decoding.commit(decodes, tokens):
-            committed.remove(sequence)
-        due = [group.sequences[i] for i in group.due(decodes.step + 1, self.config.block_size)]
-        for sequence in due + self._that_may_stop(committed):
+        group = decodes.group
+        dropped = self._decoding.commit(decodes, tokens)
+        ended: dict[int, FinishReason] = {}
+        due = group.due(decodes.step + 1, self.config.block_size)
+        for index in due + self._stop_ids.find(tokens):
+            sequence = group.sequences[index]
             if sequence.status is SequenceStatus.FINISHED:
                 continue
             length = len(sequence.token_ids)
             reason = self._settle(sequence, length - 1, sequence.token_ids[-1], length)
             if reason is not None:
-                committed.end(sequence, reason)
-        return committed
+                ended[index] = reason
+        return CommittedStep.of_decodes(group, tokens, ended, dropped)
 
-    def _that_may_stop(self, committed: CommittedStep) -> list[Sequence]:
-        """Those that got a token that ends them, unless it came too early."""
-        if not self._stop_ids or self._stop_ids.keys().isdisjoint(committed.token_ids):
-            return []
-        return [sequence for sequence, token_id, _ in committed if token_id in sequence.stop_ids]
-
-    def _commit_chunks(
-        self, chunks: list[ScheduledSequence], tokens: Iterator[int], committed: CommittedStep
-    ) -> None:
+    def _commit_chunks(self, chunks: list[ScheduledSequence], tokens: Iterator[int]) -> CommittedStep:
+        committed = CommittedStep()
         for sequence, _, start, num_tokens, samples in chunks:
             token_id = next(tokens) if samples else NO_TOKEN
             if sequence.status is SequenceStatus.FINISHED:
@@ -307,9 +299,8 @@ class Scheduler:
             end = start + num_tokens
             reason = self._settle(sequence, end, token_id, end + samples)
             if samples or reason is not None:
-                committed.add(sequence, token_id)
-            if reason is not None:
-                committed.end(sequence, reason)
+                committed.add(sequence, token_id, reason)
+        return committed
 
     def _settle(self, sequence: Sequence, end: int, token_id: int, length: int) -> FinishReason | None:
         """Its tokens before `end` are computed: publish full blocks; if this is the end, say why."""
@@ -339,10 +330,7 @@ class Scheduler:
         """Ended: what later steps sample for it is dropped."""
         self._remove(sequence)
         sequence.finish()
-        for token_id in sequence.stop_ids:
-            self._stop_ids[token_id] -= 1
-            if not self._stop_ids[token_id]:
-                del self._stop_ids[token_id]
+        self._stop_ids.remove(sequence.stop_ids)
         del self._sequences[sequence.sequence_id]
         siblings = self._siblings[sequence.request.request_id]
         siblings.remove(sequence)

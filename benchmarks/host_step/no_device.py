@@ -25,8 +25,10 @@ class _NoDecoder:
         self.lm_head = SimpleNamespace(weight=torch.zeros(1))
         self.model = SimpleNamespace(layers=SimpleNamespace(parameters=lambda: [torch.zeros(1)]))
 
-    def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor, plan: Any) -> torch.Tensor:
-        return torch.zeros(len(token_ids), 1)
+    def __call__(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, plan: Any, wanted: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return torch.zeros(len(token_ids if wanted is None else wanted), 1)
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         return torch.zeros(len(hidden), _VOCAB_SIZE)

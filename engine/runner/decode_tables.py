@@ -9,7 +9,7 @@ import torch
 
 from engine.plan import ScheduledSequence
 from engine.runner.rows import Rows
-from engine.runner.upload import upload
+from engine.runner.upload import upload, upload_to
 from kernels.attention.interface import DecodeBatch
 from kernels.decode_rows import DecodeRows, gather_decode_rows, record_tokens
 
@@ -32,7 +32,8 @@ class DecodeTables:
         self.spare_slot = spare_block * block_size
         self._block_size = block_size
         self._rows = rows
-        self._members: np.ndarray | None = None  # the rows of the batch
+        self._ones = torch.ones_like(self.batch)
+        self._members = np.empty(0, dtype=np.int64)  # the rows of the batch
         self._size = 0  # to which it is padded
         self._new: list[tuple[int, int]] = []  # (where in `block_tables`, block)
 
@@ -42,8 +43,9 @@ class DecodeTables:
             table, first = entry.sequence.block_table, entry.row * self.block_tables.shape[1]
             self._new += [(first + index, table[index]) for index in self._rows.update(entry)]
 
-    def send_blocks(self) -> None:
-        """Send the blocks noted since the last call, in one copy."""
+    def send_updates(self) -> None:
+        """Send what was noted since the last call, all of it together."""
+        self._rows.send()
         if not self._new:
             return
         places, blocks = upload(np.array(self._new, dtype=np.int64).T, self._rows.device)
@@ -59,7 +61,7 @@ class DecodeTables:
             return
         padded = np.full(size, self._rows.spare, dtype=np.int64)
         padded[: len(members)] = members
-        self.batch[:size] = upload(padded, self._rows.device)
+        upload_to(self.batch[:size], padded)
         self._members, self._size = members, size
 
     def send_lengths(self, entries: Sequence[ScheduledSequence]) -> None:
@@ -77,10 +79,12 @@ class DecodeTables:
         batch = DecodeBatch(gathered.block_tables, gathered.context_lens, gathered.slots, max_context)
         return gathered, batch
 
-    def advance(self, rows: torch.Tensor) -> None:
-        """One token more for each of `rows`, whose tokens are known; the spare row stays empty."""
-        self.record(rows, self._rows.last_token[rows])
+    def advance(self) -> None:
+        """One token more for each member of the batch, whose tokens stand in their rows already."""
+        num = len(self._members)
+        if num:
+            self.lengths.index_add_(0, self.batch[:num], self._ones[:num])
 
     def record(self, rows: torch.Tensor, token_ids: torch.Tensor) -> None:
-        """One token more for each of `rows` [M], these, token_ids [M] int64; the spare row stays empty."""
+        """One token more for each of `rows` [M], namely `token_ids` [M] int64; the spare row stays empty."""
         record_tokens(rows, token_ids, self._rows.last_token, self.lengths, self._rows.spare)

@@ -136,52 +136,46 @@ class GraphModelRunner(ModelRunner):
         launch = StepLaunch(self._device)
         self._tables.update(plan.decodes.that_begin_a_block(self._block_size))
         self._tables.update(plan.chunks)
-        self._tables.send_blocks()
-        if self._mixed_graphs.takes(plan):
-            self._run_mixed(plan, launch)
-        elif plan.chunks:
-            self._run_eagerly(plan, launch)
+        self._tables.send_updates()
+        if plan.chunks:
+            self._run_chunks(plan, launch)
         else:
             self._decode(plan, launch)
-        sampled_chunks = [chunk for chunk in plan.chunks if chunk.samples]
-        if sampled_chunks:
-            self._tables.send_lengths(sampled_chunks)
         launch.close()
         return launch
 
-    def _run_mixed(self, plan: StepPlan, launch: StepLaunch) -> None:
-        self._send_batch(plan)
-        logits = self._mixed_graphs.run(plan)
-        sampled = plan.sampled
-        if sampled:
-            self._sample_rows(launch, logits, sampled)
-        self._tables.advance(self._tables.batch[: len(plan.decodes)])
-
-    def _run_eagerly(self, plan: StepPlan, launch: StepLaunch) -> None:
-        """Steps that no graph holds: long enough for the host to keep up, or with scores of prompts."""
-        self._send_batch(plan)
-        self._run(plan, launch)
-        self._tables.advance(self._tables.batch[: len(plan.decodes)])
-
-    def _send_batch(self, plan: StepPlan) -> None:
-        self._tables.send_batch(plan.decodes.group.rows, self._size(plan))
-
     def _size(self, plan: StepPlan) -> int:
-        """Of the decode graph for the step's decodes; there may be none."""
+        """To which the batch of its decodes is padded."""
         return self._sizes[bisect_left(self._sizes, len(plan.decodes))]
+
+    def _run_chunks(self, plan: StepPlan, launch: StepLaunch) -> None:
+        """And the decodes beside them."""
+        self._tables.send_batch(plan.decodes.group.rows, self._size(plan))
+        sampled = plan.sampled
+        key = None if plan.scores_prompts else self._mixed_graphs.key_of(plan)
+        if key is None:  # so long that the host keeps up, or in need of every row's logits
+            self._run(plan, launch)
+        else:
+            logits = self._mixed_graphs.run(plan, key)
+            if sampled:
+                self._sample_rows(launch, logits, sampled)
+        self._tables.advance()
+        sampled_chunks = [chunk for chunk in plan.chunks if chunk.samples]
+        if sampled_chunks:
+            self._tables.send_lengths(sampled_chunks)
 
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
         sampled, num_rows, size = plan.sampled, len(plan.decodes), self._size(plan)
         longest = plan.decodes.longest_context
         context = next(context for context in self._contexts(size) if context >= longest)
         graph = self._graph(size, context)
-        self._send_batch(plan)
+        self._tables.send_batch(plan.decodes.group.rows, size)  # after a capture, which has its own
         graph.forward()
         if self._sampler.wants_plain(sampled):
             launch.sample(sampled, partial(_sample_plain, graph, num_rows))
         else:
             self._sample_rows(launch, graph.logits[:num_rows].float(), sampled)
-            self._tables.advance(self._tables.batch[:num_rows])
+            self._tables.advance()
 
     def _contexts(self, size: int) -> list[int]:
         """Context lengths with a graph of their own, the longest last."""

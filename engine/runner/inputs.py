@@ -35,6 +35,7 @@ class InputBuilder:
         scheduled = plan.scheduled
         for entry in scheduled:
             self._rows.update(entry)
+        self._rows.send()
         rows = np.array([entry.row for entry in scheduled], dtype=np.int64)
         starts = np.array([entry.start for entry in scheduled], dtype=np.int64)
         query_lens = np.array([entry.num_tokens for entry in scheduled], dtype=np.int64)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from engine.plan import ScheduledSequence, StepPlan
 from engine.runner.captured import Capture
 from engine.runner.decode_tables import DecodeTables
 from engine.runner.rows import Rows
-from engine.runner.upload import upload
+from engine.runner.upload import upload, upload_to
 from kernels.attention.interface import ChunkBatch, GraphAttentionBackend
 from model.decoder import Decoder
 
@@ -32,6 +33,8 @@ _DECODES = (16, 128)
 _CHUNK_ROWS = 32  # on average at least, or there is no room for so many chunks
 _OF_A_DECODE = -1  # token id of a row whose token is on the device
 
+_Packed = TypeVar("_Packed", np.ndarray, torch.Tensor)
+
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
@@ -43,16 +46,19 @@ class _Layout:
     max_blocks: int
     schedule_size: int
 
-    def split(self, packed: torch.Tensor) -> list[torch.Tensor]:
+    @property
+    def _sizes(self) -> tuple[int, ...]:
         """Token ids, positions, slots, tables, context lens, query starts, last rows, schedule."""
         rows, chunks = self.num_rows, self.num_chunks
-        tables = chunks * self.max_blocks
-        return list(packed.split([rows, rows, rows, tables, chunks, chunks + 1, chunks, self.schedule_size]))
+        return rows, rows, rows, chunks * self.max_blocks, chunks, chunks + 1, chunks, self.schedule_size
+
+    def split(self, packed: _Packed) -> list[_Packed]:
+        """The fields, in the order of their sizes."""
+        return [packed[begin:end] for begin, end in pairwise(accumulate(self._sizes, initial=0))]
 
     @property
     def size(self) -> int:
-        per_chunk = self.max_blocks + 3
-        return 3 * self.num_rows + self.num_chunks * per_chunk + 1 + self.schedule_size
+        return sum(self._sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,49 +110,50 @@ class MixedGraphs:
 
     @property
     def padding(self) -> dict[str, Any]:
-        """As `_key` rounds."""
+        """As `key_of` rounds."""
         return {
             "sizes": self._sizes,
             "decode_rooms": self._decode_rooms,
             "rows_per_chunk": _CHUNK_ROWS,
         }
 
-    def takes(self, plan: StepPlan) -> bool:
-        """Prompt logprobs need the logits of every row, which the graphs leave out."""
-        return bool(plan.chunks) and not plan.scores_prompts and self._key(plan) is not None
-
-    def _key(self, plan: StepPlan) -> tuple[int, int] | None:
-        """The smallest graph that holds the step."""
+    def key_of(self, plan: StepPlan) -> tuple[int, int] | None:
+        """The smallest graph that holds the step, which has chunks; None if there is none."""
         num_decodes = len(plan.decodes)
         room = next(room for room in (0, *self._decode_rooms) if room >= num_decodes)
         num_rows = max(plan.num_tokens, room, len(plan.chunks) * _CHUNK_ROWS)
         return next(((size, room) for size in self._sizes if size >= num_rows), None)
 
-    def run(self, plan: StepPlan) -> torch.Tensor:
-        """Logits [R, vocab_size] fp32 of `plan.sampled`. The step's decodes have to be `tables.batch`."""
-        key = self._key(plan)
-        assert key is not None
-        graph = self.graph(*key)
-        packed = self._pack(plan, graph.layout)
-        graph.packed.copy_(upload(packed, self._rows.device), non_blocking=True)
-        graph.forward()
-        sampling = [i for i, chunk in enumerate(plan.chunks) if chunk.samples]
-        at = [*range(len(plan.decodes)), *(graph.layout.num_decodes + i for i in sampling)]
-        return graph.logits[upload(np.array(at, dtype=np.int64), self._rows.device)].float()
+    def run(self, plan: StepPlan, key: tuple[int, int]) -> torch.Tensor:
+        """Logits [R, vocab_size] fp32 of `plan.sampled`, by the graph of `key_of(plan)`.
 
-    @torch.inference_mode()
+        The step's decodes have to be `tables.batch`.
+        """
+        graph = self.graph(*key)
+        upload_to(graph.packed, self._pack(plan, graph.layout))
+        graph.forward()
+        first = graph.layout.num_decodes
+        at = np.array([first + i for i, chunk in enumerate(plan.chunks) if chunk.samples], dtype=np.int64)
+        at = np.append(np.arange(len(plan.decodes)), at)
+        return graph.logits[upload(at, self._rows.device)].float()
+
     def graph(self, num_rows: int, num_decodes: int) -> _MixedGraph:
         """The graph of this key, captured when it is first asked for."""
         key = (num_rows, num_decodes)
-        if key not in self._graphs:
-            num_chunks = num_rows // _CHUNK_ROWS + 1
-            schedule_size = self._attention.chunk_schedule_size(num_rows, num_chunks)
-            max_blocks = self._rows.block_tables.shape[1]
-            layout = _Layout(num_rows, num_decodes, num_chunks, max_blocks, schedule_size)
-            packed = upload(self._pack(StepPlan(0), layout), self._rows.device).clone()
-            forward, logits = self._capture(lambda: self._forward(layout, packed))
-            self._graphs[key] = _MixedGraph(layout, packed, forward, logits)
-        return self._graphs[key]
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = self._capture_graph(num_rows, num_decodes)
+        return graph
+
+    @torch.inference_mode()
+    def _capture_graph(self, num_rows: int, num_decodes: int) -> _MixedGraph:
+        num_chunks = num_rows // _CHUNK_ROWS + 1
+        schedule_size = self._attention.chunk_schedule_size(num_rows, num_chunks)
+        max_blocks = self._rows.block_tables.shape[1]
+        layout = _Layout(num_rows, num_decodes, num_chunks, max_blocks, schedule_size)
+        packed = upload(self._pack(StepPlan(0), layout), self._rows.device).clone()
+        forward, logits = self._capture(lambda: self._forward(layout, packed))
+        return _MixedGraph(layout, packed, forward, logits)
 
     def _forward(self, layout: _Layout, packed: torch.Tensor) -> torch.Tensor:
         token_ids, positions, slots, tables, context_lens, starts, last_rows, schedule = layout.split(packed)
@@ -177,9 +184,8 @@ class MixedGraphs:
 
     def _pack(self, plan: StepPlan, layout: _Layout) -> np.ndarray:
         """One int32 array with everything that the graph reads about the step's chunks."""
-        packed = torch.zeros(layout.size, dtype=torch.int32)
-        fields = [field.numpy() for field in layout.split(packed)]
-        token_ids, positions, slots, tables, context_lens, starts, last_rows, schedule = fields
+        packed = np.zeros(layout.size, dtype=np.int32)
+        token_ids, positions, slots, tables, context_lens, starts, last_rows, schedule = layout.split(packed)
         slots[:] = self._tables.spare_slot
         tables = tables.reshape(layout.num_chunks, -1)
         end = len(plan.decodes)
@@ -202,8 +208,7 @@ class MixedGraphs:
             layout.num_rows,
             layout.num_chunks,
         )
-        array: np.ndarray = packed.numpy()
-        return array
+        return packed
 
     def _places(self, chunk: ScheduledSequence) -> tuple[np.ndarray, np.ndarray]:
         """Positions and slots of a chunk's rows."""

@@ -257,8 +257,9 @@ class StepLaunch:
 
     def collect(self) -> StepResult:
         device_ns = self._timer.wait()
-        token_ids = [sampled.token_ids.numpy() for _, sampled in self._sampled]
-        result = StepResult(np.concatenate(token_ids) if token_ids else _NO_TOKENS, device_ns=device_ns)
+        token_ids = [sampled.token_ids.numpy() for _, sampled in self._sampled] or [_NO_TOKENS]
+        together = token_ids[0] if len(token_ids) == 1 else np.concatenate(token_ids)
+        result = StepResult(together, device_ns=device_ns)
         for scheduled, sampled in self._sampled:
             result.stuck += sampled.stuck
             if sampled.logprobs is not None:

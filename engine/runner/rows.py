@@ -60,22 +60,24 @@ class Rows:
         self.block_tables = np.zeros((num_rows, max_blocks), dtype=np.int32)
         size = num_rows + 1
         self.last_token = torch.zeros(size, dtype=torch.int64, device=device)
-        self.temperature = torch.zeros(size, dtype=torch.float32, device=device)
-        self.top_p = torch.ones(size, dtype=torch.float32, device=device)
-        self.min_p = torch.zeros(size, dtype=torch.float32, device=device)
-        self.top_k = torch.zeros(size, dtype=torch.int64, device=device)
-        self.seed = torch.zeros(size, dtype=torch.int64, device=device)
+        aligned_size = -(-size // 4) * 4  # kernels like each of these to begin at a multiple of 16 bytes
+        self._floats = torch.zeros((3, aligned_size), dtype=torch.float32, device=device)
+        self.temperature, self.top_p, self.min_p = self._floats
+        self.top_p.fill_(1)
+        self._integers = torch.zeros((2, aligned_size), dtype=torch.int64, device=device)
+        self.top_k, self.seed = self._integers
         # On the host: who draws a token by chance, and who asks for more than a temperature.
         self.draws = np.zeros(num_rows, dtype=np.bool_)
         self.wants_more = np.zeros(num_rows, dtype=np.bool_)
         self.penalties = _PenaltyRows(num_rows, vocab_size, device)
         self._owner = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that set the row up
         self._num_blocks = [0] * num_rows
+        self._new: dict[int, Sequence] = {}  # by row, those whose parameters have to be sent
 
     def update(self, scheduled: ScheduledSequence) -> range:
         """Bring a row up to date with its sequence: set it up if it is new there, append its new blocks.
 
-        Returns which entries of its block table are new.
+        Returns which entries of its block table are new. `send` has to follow.
         """
         sequence, row = scheduled.sequence, scheduled.row
         owner = (sequence.sequence_id, sequence.num_admissions)
@@ -90,17 +92,24 @@ class Rows:
         return range(have, len(table))
 
     def _set_sampling(self, sequence: Sequence, row: int) -> None:
-        """By `fill_`: assigning a number would copy it from the host and wait for the device."""
-        params = sequence.params
-        self.draws[row] = not params.is_greedy
+        self.draws[row] = not sequence.params.is_greedy
         self.wants_more[row] = _wants_more(sequence)
-        self.temperature[row].fill_(params.temperature)
-        self.top_p[row].fill_(params.top_p)
-        self.min_p[row].fill_(params.min_p)
-        self.top_k[row].fill_(max(params.top_k, 0))
-        self.seed[row].fill_(sequence_seed(sequence, self.engine_seed))
-        if params.has_penalties:
+        self._new[row] = sequence
+        if sequence.params.has_penalties:
             self.penalties.set(sequence, row)
+
+    def send(self) -> None:
+        """Send the sampling parameters of all rows that are new since the last call, together."""
+        if not self._new:
+            return
+        params = [sequence.params for sequence in self._new.values()]
+        seeds = [sequence_seed(sequence, self.engine_seed) for sequence in self._new.values()]
+        integers = np.array([list(self._new), [max(p.top_k, 0) for p in params], seeds], dtype=np.int64)
+        floats = np.array([(p.temperature, p.top_p, p.min_p) for p in params], dtype=np.float32)
+        sent = upload(integers, self.device)
+        self._integers[:, sent[0]] = sent[1:]
+        self._floats[:, sent[0]] = upload(floats, self.device).T
+        self._new.clear()
 
 
 class _PenaltyRows:

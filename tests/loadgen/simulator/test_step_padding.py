@@ -43,7 +43,7 @@ def test_a_runner_pads_as_it_says() -> None:
             continue
         plan = make_plan(num_decodes, chunks)
         if chunks:
-            key = runner._mixed_graphs._key(plan)
+            key = runner._mixed_graphs.key_of(plan)
             expected = plan.num_tokens if key is None else key[0]
             eager += key is None
         else:
