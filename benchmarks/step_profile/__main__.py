@@ -77,25 +77,28 @@ class Driver:
         for _ in range(num_steps):
             if prompt:
                 self.submit(prompt, max_tokens=1)
-            self._engine._loop.turn()
+            self.turn()
         torch.cuda.synchronize()
+
+    def turn(self) -> None:
+        self._engine._loop.turn()
 
     def fill(self, case: Case) -> None:
         """Until all of the case's sequences decode."""
         for _ in range(case.num_rows):
             self.submit(case.context, max_tokens=4096)
-        self._engine._loop.turn()
+        self.turn()
         while any(s.num_cached_tokens < case.context for s in self._engine._scheduler._running) or (
             self._engine._scheduler.num_waiting
         ):
-            self._engine._loop.turn()
+            self.turn()
 
     def empty(self) -> None:
         for name in self._requests:
             self._engine.abort(name)
         self._requests.clear()
         for _ in range(4):
-            self._engine._loop.turn()
+            self.turn()
 
     def logged_steps(self, num_steps: int) -> list[dict[str, Any]]:
         """The newest steps of the log, once they are in the file."""
