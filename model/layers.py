@@ -51,7 +51,7 @@ class SelfAttention(nn.Module):
         q, kv = heads.query.times(config.head_dim), heads.kv.times(config.head_dim)
         parts = {"q": q, "k": kv, "v": kv}
         self.qkv_proj = ColumnParallelLinear(config.hidden_size, parts, config.qkv_bias, place)
-        self.o_proj = RowParallelLinear(q, config.hidden_size, config.o_bias, place)
+        self.o_proj = RowParallelLinear(q, config.hidden_size, config.o_bias, place, slot=0)
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
 
@@ -77,7 +77,7 @@ class MLP(nn.Module):
         part = place.tp.part(config.intermediate_size)
         parts = {"gate": part, "up": part}
         self.gate_up_proj = ColumnParallelLinear(config.hidden_size, parts, config.mlp_bias, place)
-        self.down_proj = RowParallelLinear(part, config.hidden_size, config.mlp_bias, place)
+        self.down_proj = RowParallelLinear(part, config.hidden_size, config.mlp_bias, place, slot=1)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(hidden)))

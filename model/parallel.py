@@ -18,6 +18,7 @@ from torch import nn
 
 from kernels.linear import linear
 from model.config import ModelError
+from model.exchange import ExchangeAllReduce
 from model.one_shot import OneShotAllReduce
 from model.partition import HeadParts, Part
 
@@ -30,11 +31,17 @@ class TensorParallel:
     size: int = 1
     group: dist.ProcessGroup | None = None  # None with several ranks: the default group
     one_shot: OneShotAllReduce | None = None  # for small tensors, where there is one
+    exchange: ExchangeAllReduce | None = None  # for sums that alternate
 
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of every rank's `x`, perhaps in place."""
+    def all_reduce(self, x: torch.Tensor, slot: int | None = None) -> torch.Tensor:
+        """The sum of every rank's `x`, perhaps in place.
+
+        `slot` is 0 or 1 for one of two sums that a step makes in turns, and of the same kind.
+        """
         if self.size == 1:
             return x
+        if slot is not None and self.exchange is not None and self.exchange.takes(x):
+            return self.exchange(x, slot)
         if self.one_shot is not None and self.one_shot.takes(x):
             return self.one_shot(x)
         dist.all_reduce(x, group=self.group)
@@ -72,7 +79,7 @@ class TensorParallel:
 class LoneRank(TensorParallel):
     """Goes through the motions without the other ranks: shapes are right, values are not."""
 
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, slot: int | None = None) -> torch.Tensor:
         return x
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
@@ -85,7 +92,7 @@ class HostTensorParallel(TensorParallel):
     For ranks that share a GPU, between which NCCL refuses to work.
     """
 
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, slot: int | None = None) -> torch.Tensor:
         total = _on_host(x)
         dist.all_reduce(total, group=self.group)
         return total.to(x.device, x.dtype)
@@ -185,10 +192,11 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """y = x W^T + b where x is sharded by its last dimension; the result is whole on every rank."""
 
-    def __init__(self, part: Part, out_features: int, bias: bool, place: Placement) -> None:
-        """`part` is this rank's part of the input features."""
+    def __init__(self, part: Part, out_features: int, bias: bool, place: Placement, slot: int) -> None:
+        """`part` is this rank's part of the input features, `slot` that of its sum: see `all_reduce`."""
         super().__init__()
         self.tp = place.tp
+        self.slot = slot
         self.part = part
         self.weight = make_parameter((out_features, part.size), place, self.load_columns)
         self.bias = make_parameter((out_features,), place, load_whole) if bias else None
@@ -202,7 +210,7 @@ class RowParallelLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.tp.size == 1:
             return linear(x, self.weight, self.bias)
-        y = self.tp.all_reduce(linear(x, self.weight))
+        y = self.tp.all_reduce(linear(x, self.weight), self.slot)
         return y if self.bias is None else y + self.bias
 
 

@@ -17,8 +17,9 @@ from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fuse
 from kernels.triton.deferred_norm import DeferredNorm
 from kernels.triton.embedding import embed_tokens
 from kernels.triton.epilogue import Epilogue
-from kernels.triton.exchange_norm import EMPTY, SLOTS, Mailboxes, exchange_norm
+from kernels.triton.exchange_norm import exchange_norm
 from kernels.triton.gemv import gemv
+from kernels.triton.mailboxes import EMPTY, SLOTS, Mailboxes
 from kernels.triton.residual_norm import residual_norm
 from kernels.triton.skinny_gemm import MAX_ROWS, skinny_gemm
 from kernels.triton.split_combine import split_combine
@@ -355,7 +356,7 @@ def open_mailboxes(tp: TensorParallel, hidden_size: int) -> Mailboxes | None:
     """None where the GPUs cannot write to each other's memory. All ranks call this alike."""
     if tp.one_shot is None:
         return None
-    own, addresses = tp.one_shot.shared_int32(SLOTS, tp.size, MAX_ROWS, hidden_size, fill=EMPTY)
+    own, addresses = tp.one_shot.shared_int32(SLOTS, tp.size, MAX_ROWS, hidden_size, fill=EMPTY.value)
     tp.minimum(0)  # until all are empty
     return Mailboxes(own, addresses, tp.rank)
 

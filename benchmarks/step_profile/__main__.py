@@ -155,7 +155,7 @@ class StepProfile:
         }
 
 
-_COMMUNICATION = re.compile("nccl|all_reduce")
+_COMMUNICATION = re.compile("nccl|all_reduce|exchange")
 
 
 def _measure(case: Case, driver: Driver, num_steps: int) -> StepProfile:

@@ -1,4 +1,4 @@
-"""Right sums, and the time of an all-reduce in a CUDA graph: NCCL and one kernel over peer memory, by size.
+"""Right sums, and the time of an all-reduce in a CUDA graph, by size: NCCL and two kernels over peer memory.
 
 Also of an all-reduce with what follows it in a decode of a few rows, residual add and RMSNorm: in one kernel
 over mailboxes, and in two.
@@ -27,6 +27,7 @@ import torch.multiprocessing
 from benchmarks.tensor_parallel.results import append
 from engine.parallel.world import Rendezvous, join, open_rendezvous
 from engine.runner.captured import Capture, CudaGraphCapture, EagerCapture
+from model.exchange import ExchangeAllReduce
 from model.one_shot import OneShotAllReduce
 from model.parallel import TensorParallel
 
@@ -35,6 +36,7 @@ ROWS = {  # 8 KiB to 64 MiB; the fused kernels for small batches add up fp32
     torch.bfloat16: (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
     torch.float32: (1, 4, 16, 64, 256),
 }
+HALVES = (torch.bfloat16,)  # what exchanges take
 LOGITS = (16, 75968)  # a rank's part of 16 rows
 CALLS, REPLAYS = 40, 5
 
@@ -82,6 +84,10 @@ def measure(
         one_shot = OneShotAllReduce(group, device, max_rows * HIDDEN_SIZE * 4)
         for row in bench.all_sizes("one-shot", one_shot, max_rows):
             bench.tell(results, row)
+        exchange, slots = ExchangeAllReduce(one_shot, rank, tp.size), itertools.cycle(range(2))
+        tp.minimum(0)
+        for row in bench.all_sizes("exchange", lambda x: exchange(x, next(slots)), max_rows // 2, HALVES):
+            bench.tell(results, row)
         for row in bench.sums_and_norms(replace(tp, one_shot=one_shot)):
             bench.tell(results, row)
     tp.minimum(0)  # wait for the others
@@ -99,11 +105,15 @@ class Bench:
             append(results, {"kind": "sum", **row})
 
     def all_sizes(
-        self, how: str, all_reduce: Callable[[torch.Tensor], torch.Tensor], max_rows: int
+        self,
+        how: str,
+        all_reduce: Callable[[torch.Tensor], torch.Tensor],
+        max_rows: int,
+        dtypes: Iterable[torch.dtype] = tuple(ROWS),
     ) -> Iterable[dict[str, object]]:
         """`all_reduce` may work in place."""
-        for dtype, sizes in ROWS.items():
-            for num_rows in sizes:
+        for dtype in dtypes:
+            for num_rows in ROWS[dtype]:
                 if num_rows > max_rows:
                     continue
                 parts = [self._part(rank, num_rows, dtype) for rank in range(self.tp.size)]

@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib.util import find_spec
 
 import torch
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from engine.config import AllReduce, ConfigError
+from model.exchange import ExchangeAllReduce
 from model.one_shot import OneShotAllReduce
 from model.parallel import HostTensorParallel, TensorParallel
 
@@ -94,7 +96,7 @@ def join(
         _check_sum(tp, device)
         if rendezvous.all_reduce != "nccl":
             logger.info("rank %d: maps the other GPUs' memory", rank)
-            tp = replace(tp, one_shot=_one_shot(tp, device, required=rendezvous.all_reduce == "one-shot"))
+            tp = _with_peer_memory(tp, device, required=rendezvous.all_reduce == "one-shot")
     return tp
 
 
@@ -108,31 +110,36 @@ def _set_environment() -> None:
     os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
 
 
-def _check_sum(tp: TensorParallel, device: torch.device) -> None:
+def _check_sum(tp: TensorParallel, device: torch.device, slot: int | None = None) -> None:
     """Add up the ranks' numbers. At its first sum NCCL sets itself up, which must not be within a capture."""
-    total = tp.all_reduce(torch.full((1024,), tp.rank + 1.0, device=device))
+    dtype = torch.float32 if slot is None else torch.bfloat16
+    total = tp.all_reduce(torch.full((1024,), tp.rank + 1.0, dtype=dtype, device=device), slot)
     expected = tp.size * (tp.size + 1) / 2
     if not bool((total == expected).all()):
         raise RuntimeError(f"a sum over all ranks gave {total[0].item()} instead of {expected}")
 
 
-def _one_shot(tp: TensorParallel, device: torch.device, *, required: bool) -> OneShotAllReduce | None:
-    """Used by all ranks or by none."""
-    one_shot = None
+def _with_peer_memory(tp: TensorParallel, device: torch.device, *, required: bool) -> TensorParallel:
+    """With sums over it, for all ranks or for none."""
+    connected = tp
     # Torch waits for the others with the interpreter's lock held: no thread of ours could end that.
     faulthandler.dump_traceback_later(_MAP_S, exit=True, file=2)
     try:
         one_shot = OneShotAllReduce(dist.distributed_c10d._get_default_group(), device)
-        _check_sum(replace(tp, one_shot=one_shot), device)
+        exchange = ExchangeAllReduce(one_shot, tp.rank, tp.size) if find_spec("triton") else None
+        connected = replace(tp, one_shot=one_shot, exchange=exchange)
+        _check_sum(connected, device)
+        for slot in (0, 1):
+            _check_sum(connected, device, slot)
     except RuntimeError as error:
         logger.warning("no all-reduce over peer memory: %s", error)
-        one_shot = None
+        connected = tp
     finally:
         faulthandler.cancel_dump_traceback_later()
-    works = tp.minimum(one_shot is not None)
+    works = tp.minimum(connected is not tp)
     if required and not works:
         raise ConfigError("--all-reduce one-shot: these GPUs cannot read each other's memory")
-    return one_shot if works else None
+    return connected if works else tp
 
 
 def leave() -> None:

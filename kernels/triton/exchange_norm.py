@@ -1,39 +1,14 @@
-"""Sum of a few rows over all GPUs of a host, residual add and RMSNorm, in one kernel of each rank.
-
-Each rank writes its part into the mailboxes of the others and waits for theirs in its own. A word that holds
-`EMPTY` has not come yet: the data is its own flag, so nobody waits for a barrier, and no word crosses a link
-twice. NCCL's low-latency protocols and TensorRT-LLM's "Lamport" all-reduce work like this.
-"""
+"""Sum of a few rows over all GPUs of a host, residual add and RMSNorm, in one kernel over `mailboxes`."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.triton.mailboxes import EMPTY, Mailboxes, take
 from kernels.triton.pdl import EARLY, launch_options, trigger_code
-
-EMPTY = -(1 << 31)
-"""The bits of -0.0 in fp32; a part that has such an element sends +0.0 instead."""
-
-_EMPTY = tl.constexpr(EMPTY)
-SLOTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Mailboxes:
-    """Where a rank finds the other ranks' parts, and where it puts its own for them.
-
-    A mailbox is [SLOTS, ranks, rows, K] int32, all `EMPTY` between uses. Calls take the slots in turns: who
-    writes into a slot for the second time has got what its reader sent after emptying it.
-    """
-
-    own: torch.Tensor
-    addresses: torch.Tensor  # of every rank's mailbox, [ranks] int64, on this rank's device
-    rank: int
 
 
 def exchange_norm(
@@ -48,8 +23,8 @@ def exchange_norm(
     """residual += sum of all ranks' parts, in order of rank, and out = RMSNorm(residual) * weight.
 
     parts [splits, M, K] fp32 are this rank's, summed in order of the splits; the rest is as in
-    `residual_norm`. All ranks call this alike, and every row's calls take slot 0 and 1 in turns. Does not end
-    before all other ranks have come to it.
+    `residual_norm`. The mailboxes are [SLOTS, ranks, rows, K]. All ranks call this alike. Does not end before
+    all other ranks have come to it.
     """
     num_rows, k = residual.shape
     _, ranks, max_rows, _ = mailboxes.own.shape
@@ -109,7 +84,7 @@ def _exchange_norm(
         own += tl.load(parts_ptr + (split * num_rows + row) * K + columns, mask=mask, other=0.0)
     x = tl.load(residual_ptr + row * K + columns, mask=mask, other=0.0)
     own_bits = own.to(tl.int32, bitcast=True)
-    own_bits = tl.where(own_bits == _EMPTY, 0, own_bits)
+    own_bits = tl.where(own_bits == EMPTY, 0, own_bits)
     for rank in tl.static_range(RANKS):
         if rank != RANK:
             mailbox = tl.load(addresses_ptr + rank).to(tl.pointer_type(tl.int32))
@@ -119,20 +94,10 @@ def _exchange_norm(
     for rank in tl.static_range(RANKS):
         bits = own_bits
         if rank != RANK:
-            bits = _take(mailbox_ptr + ((slot * RANKS + rank) * MAX_ROWS + row) * K + columns, mask)
+            bits = take(mailbox_ptr + ((slot * RANKS + rank) * MAX_ROWS + row) * K + columns, mask)
         total += bits.to(tl.float32, bitcast=True)
     x += total
     tl.store(residual_ptr + row * K + columns, x, mask=mask)
     normed = x * tl.rsqrt(tl.sum(x * x, 0) / K + EPS)
     normed = normed.to(weight.dtype) * weight
     tl.store(out_ptr + row * K + columns, normed, mask=mask)
-
-
-@triton.jit
-def _take(ptrs, mask):
-    """Wait for all words, and leave the place empty."""
-    bits = tl.load(ptrs, mask=mask, other=0, volatile=True)
-    while tl.max((bits == _EMPTY).to(tl.int32), 0) != 0:
-        bits = tl.load(ptrs, mask=mask, other=0, volatile=True)
-    tl.store(ptrs, tl.full(bits.shape, _EMPTY, tl.int32), mask=mask)
-    return bits

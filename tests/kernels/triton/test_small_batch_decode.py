@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from kernels.attention.interface import DecodeBatch
-from kernels.triton.exchange_norm import EMPTY, SLOTS, Mailboxes, exchange_norm
+from kernels.triton.exchange_norm import exchange_norm
+from kernels.triton.mailboxes import EMPTY, SLOTS, Mailboxes
 from kernels.triton.skinny_gemm import MAX_ROWS
 from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
 from model import small_batch
@@ -108,7 +109,7 @@ class TurnTakingRank(TensorParallel):
 
     interpreter = threading.Lock()
 
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, slot: int | None = None) -> torch.Tensor:
         return self._together(super().all_reduce, x)
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
@@ -136,7 +137,7 @@ class PeerMemory:
 
     def shared_int32(self, *shape: int, fill: int) -> tuple[torch.Tensor, torch.Tensor]:
         own = self._boxes[self._rank]
-        assert own.shape == shape and fill == EMPTY
+        assert own.shape == shape and fill == EMPTY.value
         return own, torch.tensor([box.data_ptr() for box in self._boxes])
 
 
@@ -164,7 +165,7 @@ def test_two_ranks_equal_one(tiles: StepTiles, has_mailboxes: bool, monkeypatch:
     model, _ = make_tiny_model("qwen3", **shapes)
     store = dist.HashStore()
     box_shape = (SLOTS, 2, MAX_ROWS, model.config.hidden_size)
-    boxes = [torch.full(box_shape, EMPTY, dtype=torch.int32) for _ in range(2)]
+    boxes = [torch.full(box_shape, EMPTY.value, dtype=torch.int32) for _ in range(2)]
     ranks: list[Any] = [None, None]
     monkeypatch.setattr(small_batch, "exchange_norm", exchange_in_turns(ranks))
 
@@ -190,7 +191,7 @@ def test_two_ranks_equal_one(tiles: StepTiles, has_mailboxes: bool, monkeypatch:
         for logits in pool.map(run_rank, range(2)):
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
     # The rank that is second sends its parts to one that has been given them.
-    assert any(bool((box != EMPTY).any()) for box in boxes) == has_mailboxes
+    assert any(bool((box != EMPTY.value).any()) for box in boxes) == has_mailboxes
 
 
 def decode_batch(stepper: Stepper, lens: list[int], num_padding: int) -> DecodeBatch:
