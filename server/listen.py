@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -18,7 +19,8 @@ class ListenError(RuntimeError):
 
     def __init__(self, config: ServerConfig, error: OSError) -> None:
         address = config.uds or f"{config.host}:{config.port}"
-        super().__init__(f"cannot listen on {address}: {(error.strerror or str(error)).lower()}")
+        hint = "; --port takes another" if error.errno == errno.EADDRINUSE and not config.uds else ""
+        super().__init__(f"cannot listen on {address}: {(error.strerror or str(error)).lower()}{hint}")
 
 
 def bind_socket(config: ServerConfig) -> socket.socket:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import orjson
 
@@ -23,16 +23,18 @@ GATHER_SECONDS = 0.05
 _CLOSE = object()
 
 
+def check_writable(path: str | Path) -> None:
+    """Raise `ConfigError` for a file that could not be written; what it holds stays."""
+    _opened(Path(path), "ab").close()
+
+
 class JsonlWriter:
     """One JSON value a line. `write` may be called from any thread and returns at once."""
 
     def __init__(self, path: str | Path, header: dict[str, Any]) -> None:
         """Create or truncate the file and write `header` as its first line. Raises `ConfigError`."""
         self.path = Path(path)
-        try:
-            self._file: BinaryIO = self.path.open("wb")
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+        self._file = _opened(self.path, "wb")
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._failed = False
         self._write_lines([header])
@@ -75,3 +77,10 @@ class JsonlWriter:
             if not self._failed:
                 logger.error("lines of %s are lost: %s", self.path, error)
             self._failed = True
+
+
+def _opened(path: Path, mode: Literal["ab", "wb"]) -> BinaryIO:
+    try:
+        return path.open(mode)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -35,6 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     `--help` is quick and torch finds its environment set.
     """
     engine_config, server_config = build_configs(arguments)
+    from engine.record.jsonl_writer import check_writable
+
+    for log in (engine_config.event_log, engine_config.step_log):
+        if log is not None:
+            check_writable(log)  # here rather than after a model has been loaded
     from engine.environment import prepare_environment
     from server.cli.process import prepare_process
     from server.listen import ListenError, bind_socket, check_certificate

@@ -59,7 +59,7 @@ def test_a_port_in_use_is_one_line_and_no_model_is_loaded() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
-    assert f"127.0.0.1:{port}" in line and "in use" in line
+    assert f"127.0.0.1:{port}" in line and "in use; --port" in line
 
 
 def test_a_stale_unix_socket_is_replaced_and_one_in_use_is_left(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def test_a_bad_file_gives_one_line_that_names_key_and_file(
         (["--config", "no-such-preset"], "no-such-preset"),
         (["--port", "70000"], "--port"),
         (["--max-model-len", "1"], "--max-model-len"),
+        (["--event-log", "/no/such/folder/events.jsonl"], "/no/such/folder/events.jsonl"),
         (["--gpu-memory-utilization", "nan"], "--gpu-memory-utilization"),
         (["--shutdown-timeout", "nan"], "--shutdown-timeout"),
         (["--api-key", ""], "--api-key"),
