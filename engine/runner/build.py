@@ -98,7 +98,8 @@ def _runner(setup: RunnerSetup, limits: SchedulerConfig, decoder: Decoder, tell:
     captures = device.type == "cuda" and isinstance(attention, GraphAttentionBackend)
     if setup.config.enforce_eager or not captures:
         return ModelRunner(decoder, attention, limits, setup.eos_token_ids, seed)
-    runner = GraphModelRunner(decoder, attention, limits, setup.eos_token_ids, seed, CudaGraphCapture(device))
+    capture = CudaGraphCapture(device, decoder.shortened)
+    runner = GraphModelRunner(decoder, attention, limits, setup.eos_token_ids, seed, capture)
     runner.capture_all(lambda done, total: tell("capturing CUDA graphs", done, total))
     return runner
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -20,14 +21,18 @@ class CudaGraphCapture:
     So a graph's result is there only until the next replay of any of them.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(
+        self, device: torch.device, shortened: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """In `shortened()`, functions leave out what they do again and again."""
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
+        self._shortened = shortened
 
     def __call__(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """Runs the function once beforehand: kernels compile and libraries set themselves up outside."""
+        """Runs the function once beforehand: kernels load and libraries set themselves up outside."""
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        with self._shortened(), torch.cuda.stream(self._stream):
             function()
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()

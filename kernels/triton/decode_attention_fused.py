@@ -78,7 +78,7 @@ def fused_decode_attention(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _attend_dot(
     qkv_ptr,
     keys_ptr,
@@ -171,7 +171,7 @@ def _attend_dot(
         store_split(partial_out_ptr, partial_sums_ptr, part, acc, highest, total, inside, HEAD_DIM)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _attend_single_tile(
     qkv_ptr,
     keys_ptr,

@@ -24,6 +24,7 @@ from kernels.triton.sample import GREEDY_BELOW
 PASSES = 16
 """9 ** 16 is far more than the values of fp32; logits that come from half precision need 3 to 5."""
 
+_MOST_SPLITS = 64
 _PIVOTS = tl.constexpr(8)
 _STATE = tl.constexpr(8)  # fields of a row, as `_store_state` writes them
 _RANK = tl.constexpr(0.0)  # phases: bracketing the k-th largest logit,
@@ -55,7 +56,8 @@ def thresholds(
     if num_rows == 0:
         return out
     tiles = triton.cdiv(vocab_size, block)
-    tiles_per_split = triton.cdiv(tiles, max(1, min(tiles, 64, max_programs // num_rows)))
+    most = min(tiles, _MOST_SPLITS)
+    tiles_per_split = triton.cdiv(tiles, max(1, min(most, max_programs // num_rows)))
     splits = triton.cdiv(tiles, tiles_per_split)
     pivots = _PIVOTS.value
     extremes = torch.empty((2, 4, num_rows, splits), dtype=torch.float32, device=device)
@@ -63,9 +65,8 @@ def thresholds(
     states = torch.empty((2, num_rows, _STATE.value + pivots), dtype=torch.float32, device=device)
     wanted = (temperature, top_k, top_p, min_p)
     trigger = pdl.trigger_code("early" if num_rows * splits <= 1056 else "late", device)
-    options = {
-        "SPLITS": triton.next_power_of_2(splits), "TRIGGER": trigger, **pdl.launch_options(trigger)
-    }  # fmt: skip
+    # Room for the most splits that any number of rows has, so that all are the same kernels.
+    options = {"SPLITS": triton.next_power_of_2(most), "TRIGGER": trigger, **pdl.launch_options(trigger)}
     grid = (num_rows, splits)
     row_data = (logits, vocab_size, logits.stride(0), tiles_per_split)
     _survey[grid](
@@ -215,7 +216,7 @@ def _narrow(
     tl.store(sums_ptr + tl.num_programs(0) * splits * _PIVOTS, tl.sum(masses, axis=1))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _finish(
     temperature_ptr,
     top_k_ptr,

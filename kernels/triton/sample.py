@@ -55,9 +55,11 @@ def sample(
         num_warps=num_warps, **pdl.launch_options(trigger),
     )  # fmt: skip
     trigger = pdl.trigger_code("early", logits.device)
+    # Of the most splits that any number of rows has, so that all are the same kernel.
+    most = triton.next_power_of_2(min(tiles, max_programs))
     _best_of_row[(num_rows,)](
-        best, best_ids, out, splits, BLOCK=triton.next_power_of_2(splits), TRIGGER=trigger,
-        num_warps=1 if splits <= 256 else 4, **pdl.launch_options(trigger),
+        best, best_ids, out, splits, BLOCK=most, TRIGGER=trigger,
+        num_warps=1 if most <= 256 else 4, **pdl.launch_options(trigger),
     )  # fmt: skip
     return out
 
@@ -110,7 +112,7 @@ def _best_of_split(
     tl.store(best_ids_ptr + at, token_id)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _best_of_row(best_ptr, best_ids_ptr, out_ptr, splits, BLOCK: tl.constexpr, TRIGGER: tl.constexpr):
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
