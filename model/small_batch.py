@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 from kernels.attention.interface import DecodeBatch
+from kernels.gpu import gpu_of
 from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fused_decode_attention
 from kernels.triton.deferred_norm import DeferredNorm
 from kernels.triton.embedding import embed_tokens
@@ -75,7 +76,8 @@ class SmallBatchDecode:
         self._mailboxes = open_mailboxes(decoder.tp, self.shape.hidden_size)
         self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
         weight = decoder.lm_head.weight
-        self._device_name = torch.cuda.get_device_name(weight.device) if weight.is_cuda else "cpu"
+        gpu = gpu_of(weight.device)
+        self._device_name = "cpu" if gpu is None else gpu.name
         self._most_rows = most_rows(self._device_name, self.shape)
         self._buffers = _Buffers.allocate(self.shape, config.num_layers, self._most_rows, weight)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))

@@ -51,7 +51,7 @@ def main() -> None:
                 shutil.rmtree(caches)
                 caches.mkdir()
             try:
-                starts[name] = _start(name, caches, arguments)
+                starts[name] = _start(name, cold, caches, arguments)
             except RuntimeError as error:
                 print(f"FAILED {name}: {error}", flush=True)
                 continue
@@ -62,7 +62,7 @@ def main() -> None:
     print(_markdown(starts), flush=True)
 
 
-def _start(name: str, caches: Path, arguments: argparse.Namespace) -> dict[str, float]:
+def _start(name: str, cold: bool, caches: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Seconds of each phase, and in all, of one server, which ends at once."""
     log = arguments.out / f"{name}.server.log"
     added = {variable: str(caches / variable.lower()) for variable in _CACHES}
@@ -77,7 +77,17 @@ def _start(name: str, caches: Path, arguments: argparse.Namespace) -> dict[str, 
     with _environment(added), octavo(*flags, log=log) as server:
         seconds = server.ready_s
     phases = {phase: float(told) for phase, told in _PHASE.findall(log.read_text())}
-    return phases | {"to /health": seconds}
+    phases |= {"to /health": seconds}
+    late = _compiled_late(caches / "triton_cache_dir") if cold else None
+    return phases if late is None else phases | {"kernels of Triton not compiled ahead": late}
+
+
+def _compiled_late(triton_cache: Path) -> int | None:
+    """How many kernels the server itself compiled, after its compiler had ended; None if it had none."""
+    markers = [file.stat().st_mtime for file in triton_cache.glob("octavo/*")]
+    if not markers:
+        return None
+    return sum(file.stat().st_mtime > max(markers) for file in triton_cache.rglob("*.cubin"))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from engine.runner.captured import CudaGraphCapture
 from engine.runner.compile_ahead import compile_kernels
 from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner
+from engine.runner.triton_ahead import wait_for_triton
 from engine.warm_up import warm_up
 from kernels.attention.interface import GraphAttentionBackend, kv_bytes_per_block
 from kernels.attention.registry import attention_backend
@@ -55,8 +56,10 @@ def build_runner(
     loaded()
     if device.type == "cuda":
         tell("compiling kernels", 0, 0)
+        assert config.max_num_seqs
+        wait_for_triton()
         with on_its_own(decoder):  # side by side, ranks would get out of step
-            compile_kernels(decoder)
+            compile_kernels(decoder, config.max_num_seqs)
     tell("sizing the KV pool", 0, 0)
     num_blocks = tp.minimum(_pool_blocks(config, model_config, decoder))
     limits = scheduler_config(config, model_config, num_blocks)

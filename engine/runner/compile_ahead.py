@@ -13,17 +13,25 @@ from functools import partial
 import torch
 
 from kernels.attention.interface import AttentionBatch
-from kernels.sampling import Restriction, sample_tokens
+from kernels.sampling import Restriction, apply_token_masks, sample_tokens
 from model.decoder import Decoder
 
 _NUM_THREADS = 8
 _NUM_ROWS = 64
+_MANY_ROWS = 512  # from somewhere below on, kernels do without programmatic launches
 # (rows, context) of decodes that take different kernels: attention splits long contexts of few rows.
 _DECODES = ((1, 4096), (8, 4096), (_NUM_ROWS, _NUM_ROWS))
 
 
 def run_side_by_side(functions: Sequence[Callable[[], object]], device: torch.device) -> None:
-    """Call each function in a thread, on the same device and stream. Raises what one of them raises."""
+    """Call each function in a thread, on the same device and stream. Raises what one of them raises.
+
+    On other devices than GPUs they are called one after the other.
+    """
+    if device.type != "cuda":
+        for function in functions:
+            function()
+        return
     from kernels.triton.launcher_loading import load_launchers_in_turns
 
     load_launchers_in_turns()
@@ -36,23 +44,31 @@ def run_side_by_side(functions: Sequence[Callable[[], object]], device: torch.de
         list(pool.map(run, functions))
 
 
-def compile_kernels(decoder: Decoder) -> None:
+def compile_kernels(decoder: Decoder, max_num_seqs: int) -> None:
     """Those of eager steps and of sampling. Replaces the KV pool."""
     device = decoder.attention.shape.device
-    decoder.attention.allocate(_NUM_ROWS + 1)
-    steps: list[Callable[[], object]] = [
-        lambda: _prompt_step(decoder),
+    run_side_by_side(eager_steps(decoder, max_num_seqs), device)
+    torch.cuda.synchronize(device)
+
+
+def eager_steps(decoder: Decoder, max_num_seqs: int) -> list[Callable[[], object]]:
+    """Steps and draws that launch, all together, every kernel outside of graphs. Replaces the KV pool."""
+    most = max(_MANY_ROWS, max_num_seqs)
+    decoder.attention.allocate(max(_NUM_ROWS, -(-most // decoder.attention.shape.block_size)) + 1)
+    return [
+        lambda: _prompt_step(decoder, _NUM_ROWS),
+        lambda: _prompt_step(decoder, _MANY_ROWS),
         *(partial(_decode_step, decoder, num_rows, context) for num_rows, context in _DECODES),
+        lambda: _decode_step(decoder, max_num_seqs, _NUM_ROWS),
+        lambda: _mask(decoder),
         lambda: _sample(decoder, torch.float32, restricted=True),
         lambda: _sample(decoder, torch.float32, restricted=False),
         lambda: _sample(decoder, decoder.lm_head.weight.dtype, restricted=False),
     ]
-    run_side_by_side(steps, device)
-    torch.cuda.synchronize(device)
 
 
-def _prompt_step(decoder: Decoder) -> None:
-    _step(decoder, [_NUM_ROWS], [_NUM_ROWS], num_decodes=0)
+def _prompt_step(decoder: Decoder, num_rows: int) -> None:
+    _step(decoder, [num_rows], [num_rows], num_decodes=0)
 
 
 def _decode_step(decoder: Decoder, num_rows: int, context: int) -> None:
@@ -72,6 +88,13 @@ def _step(decoder: Decoder, query_lens: list[int], context_lens: list[int], num_
         slots=rows,
     )
     decoder(torch.zeros_like(rows), rows, decoder.attention.plan(batch))
+
+
+def _mask(decoder: Decoder) -> None:
+    device, vocab_size = decoder.attention.shape.device, decoder.config.vocab_size
+    logits = torch.zeros(1, vocab_size, device=device)
+    bits = torch.zeros(1, -(-vocab_size // 32), dtype=torch.int32, device=device)
+    apply_token_masks(logits, torch.zeros(1, dtype=torch.int64, device=device), bits)
 
 
 def _sample(decoder: Decoder, dtype: torch.dtype, restricted: bool) -> None:

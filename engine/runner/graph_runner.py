@@ -20,6 +20,7 @@ from engine.runner.model_runner import ModelRunner, StepLaunch
 from engine.runner.sampler import Sampled
 from kernels.attention.interface import AttentionBackend, GraphAttentionBackend
 from kernels.decode_rows import gather_sampling_rows
+from kernels.gpu import gpu_of
 from kernels.sampling import sample_tokens
 from model.decoder import Decoder
 from model.parallel import on_its_own
@@ -47,7 +48,7 @@ class _DecodeGraph:
 def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
     """The fused kernels for few rows, where they cover the model."""
     weight = decoder.lm_head.weight
-    if not weight.is_cuda:
+    if gpu_of(weight.device) is None:
         return None
     from model.small_batch import SmallBatchDecode  # needs triton
 

@@ -12,8 +12,8 @@ def upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
     Copies go through pinned memory: from pageable memory, CUDA first waits for all work enqueued before.
     """
     tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type == "cpu":
-        return tensor
+    if device.type != "cuda":
+        return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 

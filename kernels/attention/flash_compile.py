@@ -10,21 +10,19 @@ at first use.
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import gc
 import hashlib
 import json
 import logging
 import os
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from kernels.compiler_process import CompilerProcess
+from kernels.gpu import Gpu, find_gpu
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +30,6 @@ logger = logging.getLogger(__name__)
 HEAD_DIMS = (64, 128)
 
 _PACKAGES = ("flash-attn-4", "nvidia-cutlass-dsl", "apache-tvm-ffi")
-_PATIENCE_S = 120.0
-_ROOT = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +43,6 @@ class FlashKernel:
     block_size: int
     sliding_window: int | None
     dtype: str  # as torch names it
-
-
-@dataclass(frozen=True, slots=True)
-class _Gpu:
-    architecture: str  # "sm_90"
-    num_sms: int
 
 
 def cache_folder() -> Path:
@@ -74,34 +64,7 @@ def cache_compiled_kernels() -> bool:
     return True
 
 
-class _Compiler(threading.Thread):
-    """Runs one process to its end, and tells why it failed if it did."""
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        """Raises OSError if no process can be started."""
-        super().__init__(name="octavo-flash-compiler", daemon=True)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
-        nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(
-            command, stdin=nothing, stdout=nothing, stderr=self._errors, env=environment
-        )
-
-    def run(self) -> None:
-        try:
-            self._process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.returncode:
-            self._errors.seek(0)
-            last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-            logger.info("flash-attn 4: a kernel is not compiled ahead: %s", last or "it took too long")
-
-    def stop(self) -> None:
-        self._process.kill()
-
-
-_compilers: list[_Compiler] = []
+_compilers: list[CompilerProcess] = []
 
 
 def start_compiling(kernels: Sequence[FlashKernel]) -> int:
@@ -113,27 +76,23 @@ def start_compiling(kernels: Sequence[FlashKernel]) -> int:
         versions = [version(package) for package in _PACKAGES]
     except PackageNotFoundError:
         return 0
-    gpu = _find_gpu()
-    if gpu is None or not gpu.architecture.startswith("sm_9") or not cache_compiled_kernels():
+    gpu = find_gpu()
+    if gpu is None or gpu.major != 9 or not cache_compiled_kernels():
         return 0
-    environment = os.environ | {
+    environment = {
         "FLASH_ATTENTION_ARCH": gpu.architecture,
         "CUTE_DSL_ARCH": f"{gpu.architecture}a",
         "FLASH_ATTENTION_NUM_SMS": str(gpu.num_sms),
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")])),
     }
     for kernel in kernels:
         marker = _marker(kernel, gpu, versions)
         if kernel.head_dim in HEAD_DIMS and not marker.exists():
             try:
-                compiler = _Compiler(_command(kernel, marker), environment)
+                command = _command(kernel, marker)
+                _compilers.append(CompilerProcess("flash-attn 4: a kernel", command, environment))
             except OSError as error:
                 logger.info("flash-attn 4: no kernel is compiled ahead: %s", error)
                 break
-            compiler.start()
-            atexit.register(compiler.stop)
-            _compilers.append(compiler)
     if _compilers:
         logger.info("compiling %d kernels of flash-attn 4 in the background", len(_compilers))
     return len(_compilers)
@@ -145,7 +104,7 @@ def wait_until_compiled() -> None:
         compiler.join()
 
 
-def _marker(kernel: FlashKernel, gpu: _Gpu, versions: Sequence[str]) -> Path:
+def _marker(kernel: FlashKernel, gpu: Gpu, versions: Sequence[str]) -> Path:
     """A file that is there once this kernel has been compiled by these versions."""
     parts = [asdict(kernel), asdict(gpu), versions, sys.version_info[:2]]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -156,30 +115,11 @@ def _command(kernel: FlashKernel, marker: Path) -> list[str]:
     return [sys.executable, "-m", "kernels.attention.flash_compile", json.dumps(asdict(kernel)), str(marker)]
 
 
-def _find_gpu() -> _Gpu | None:
-    """The first visible one, as the driver tells; None without a driver or a GPU."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    device = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
-        return None
-    values = []
-    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR and CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    for attribute in (75, 76, 16):
-        value = ctypes.c_int()
-        if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device):
-            return None
-        values.append(value.value)
-    return _Gpu(f"sm_{values[0]}{values[1]}", values[2])
-
-
 def compile_kernel(kernel: FlashKernel) -> None:
     """By a call that launches nothing, as its tensors are fake."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from kernels.attention.late_dynamo import import_dynamo_late
+    from kernels.late_dynamo import import_dynamo_late
 
     import_dynamo_late()
     with FakeTensorMode():

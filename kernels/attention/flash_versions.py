@@ -17,7 +17,8 @@ import torch
 
 from kernels.attention.flash_compile import HEAD_DIMS, cache_compiled_kernels, wait_until_compiled
 from kernels.attention.interface import AttentionShape
-from kernels.attention.late_dynamo import import_dynamo_late
+from kernels.gpu import gpu_of
+from kernels.late_dynamo import import_dynamo_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ def find_flash_attn(shape: AttentionShape) -> FlashVersion:
     reasons = []
     for version in (Flash4, Flash3, Flash2):
         reason = version.reason_against(shape)
+        if reason is None and shape.device.type == "meta":
+            return NoFlash(version.name)
         if reason is None:
             try:
                 return version()
@@ -61,13 +64,14 @@ def find_flash_attn(shape: AttentionShape) -> FlashVersion:
 
 
 def _common_reason(shape: AttentionShape, module: str, capabilities: tuple[int, ...]) -> str | None:
-    if shape.device.type != "cuda":
+    gpu = gpu_of(shape.device)
+    if gpu is None:
         return "needs a CUDA device"
     if shape.dtype not in (torch.float16, torch.bfloat16):
         return f"computes in float16 and bfloat16, not in {shape.dtype}"
     if shape.head_dim not in HEAD_DIMS:
         return f"does not take a head size of {shape.head_dim}"
-    if torch.cuda.get_device_capability(shape.device)[0] not in capabilities:
+    if gpu.major not in capabilities:
         return "is not made for this GPU"
     try:
         return None if find_spec(module) else "is not installed"
@@ -78,6 +82,16 @@ def _common_reason(shape: AttentionShape, module: str, capabilities: tuple[int, 
 def _window(shape: AttentionShape) -> int | None:
     """How far a row sees to its left, itself not counted."""
     return None if shape.sliding_window is None else shape.sliding_window - 1
+
+
+@dataclass(slots=True)
+class NoFlash:
+    """Stands for another version, and attends not at all."""
+
+    name: str
+
+    def prepare(self, queries: PagedQueries, shape: AttentionShape) -> Attend:
+        return lambda q, keys, values, out: None
 
 
 class Flash4:

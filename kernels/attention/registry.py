@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from kernels.attention.interface import AttentionBackend, AttentionShape
 from kernels.attention.torch_backend import TorchAttention
+from kernels.gpu import gpu_of
 
 
 def attention_backend(name: str, shape: AttentionShape) -> AttentionBackend:
@@ -27,7 +28,7 @@ def attention_backend(name: str, shape: AttentionShape) -> AttentionBackend:
 
 
 def _fastest(shape: AttentionShape) -> AttentionBackend:
-    if shape.device.type != "cuda" or _reason_against_triton(shape) is not None:
+    if gpu_of(shape.device) is None or _reason_against_triton(shape) is not None:
         return TorchAttention(shape)
     try:
         return _flash(shape)
@@ -39,7 +40,7 @@ def _reason_against_triton(shape: AttentionShape) -> str | None:
     """Both GPU backends are built on Triton."""
     if find_spec("triton") is None:
         return "needs triton, which is not installed"
-    if shape.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+    if gpu_of(shape.device) is None and os.environ.get("TRITON_INTERPRET") != "1":
         return "needs a CUDA device"
     return None
 

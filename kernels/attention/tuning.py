@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernels.attention.interface import AttentionShape
+from kernels.gpu import gpu_of
 
 if TYPE_CHECKING:
     from kernels.triton.attention_decode import DecodeConfig
@@ -83,14 +84,12 @@ def _largest_tile(shape: AttentionShape) -> int:
 def attention_tuning(device: torch.device) -> AttentionTuning:
     """The entry of this device's name, else `default`."""
     entries = json.loads(_TABLE.read_text())
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "default"
-    return AttentionTuning(**{**entries["default"], **entries.get(name, {})})
+    gpu = gpu_of(device)
+    return AttentionTuning(**{**entries["default"], **entries.get(gpu.name if gpu else "default", {})})
 
 
 @lru_cache
 def num_multiprocessors(device: torch.device) -> int:
     """Of the device; 1 for a CPU, where Triton's interpreter runs programs one by one."""
-    if device.type != "cuda":
-        return 1
-    count: int = torch.cuda.get_device_properties(device).multi_processor_count
-    return count
+    gpu = gpu_of(device)
+    return 1 if gpu is None else gpu.num_sms

@@ -16,6 +16,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.gpu import gpu_of
+
 Trigger = Literal["none", "early", "late"]
 
 NONE = tl.constexpr(0)  # no PDL at all
@@ -36,7 +38,8 @@ def launch_options(code: int) -> dict[str, Any]:
 
 @lru_cache
 def _has_pdl(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    gpu = gpu_of(device)
+    return gpu is not None and gpu.major >= 9
 
 
 @triton.jit

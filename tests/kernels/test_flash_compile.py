@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from kernels import compiler_process
 from kernels.attention import flash_compile
 from kernels.attention.flash_compile import FlashKernel, start_compiling, wait_until_compiled
+from kernels.gpu import Gpu
 
 KERNEL = FlashKernel(1, 16, 8, 128, 128, None, "bfloat16")
 OTHER = FlashKernel(512, 16, 8, 128, 128, None, "bfloat16")
-HOPPER = flash_compile._Gpu("sm_90", 132)
+HOPPER = Gpu("NVIDIA H200", 9, 0, 132)
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +29,11 @@ def hopper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(flash_compile, "version", lambda package: "1.0")
-    monkeypatch.setattr(flash_compile, "_find_gpu", lambda: HOPPER)
+    monkeypatch.setattr(flash_compile, "find_gpu", lambda: HOPPER)
     monkeypatch.setattr(flash_compile, "_compilers", [])
     yield
     for compiler in flash_compile._compilers:
         compiler.stop()
-        compiler.join()
 
 
 def run_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -65,7 +66,7 @@ def test_a_compiler_that_fails_or_hangs_is_left_alone(
     run_instead(
         monkeypatch, "import sys, time; time.sleep(60 if sys.argv[1] == '512' else 0); sys.exit('no')"
     )
-    monkeypatch.setattr(flash_compile, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(compiler_process, "_PATIENCE_S", 0.5)
     caplog.set_level("INFO")
     assert start_compiling([KERNEL, OTHER]) == 2
     wait_until_compiled()
@@ -77,10 +78,10 @@ def test_a_compiler_that_fails_or_hangs_is_left_alone(
 def test_nothing_is_started_that_would_be_in_vain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for gpu in (None, flash_compile._Gpu("sm_80", 108), flash_compile._Gpu("sm_100", 148)):
-        monkeypatch.setattr(flash_compile, "_find_gpu", lambda gpu=gpu: gpu)
+    for gpu in (None, Gpu("NVIDIA A100", 8, 0, 108), Gpu("NVIDIA B200", 10, 0, 148)):
+        monkeypatch.setattr(flash_compile, "find_gpu", lambda gpu=gpu: gpu)
         assert start_compiling([KERNEL]) == 0
-    monkeypatch.setattr(flash_compile, "_find_gpu", lambda: HOPPER)
+    monkeypatch.setattr(flash_compile, "find_gpu", lambda: HOPPER)
     assert start_compiling([replace(KERNEL, head_dim=80)]) == 0
     monkeypatch.setattr(flash_compile, "_command", lambda kernel, marker: ["/no/such/program"])
     assert start_compiling([KERNEL]) == 0

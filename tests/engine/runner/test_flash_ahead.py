@@ -67,7 +67,9 @@ def test_engines_that_will_not_call_it(
 
 
 def test_it_needs_no_torch() -> None:
-    code = "import sys, engine.runner.flash_ahead; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, engine.runner.flash_ahead, engine.runner.triton_ahead; sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

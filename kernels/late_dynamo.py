@@ -1,4 +1,4 @@
-"""Puts off torch's compiler, which flash-attn 4 and fake tensors import and do not use: seconds of imports.
+"""Puts off torch's compiler, which flash-attn 4 and tensors without data import and do not use: seconds.
 
 Functions are marked with `torch.compiler.disable`, which imports `torch._dynamo`, and a mode for fake tensors
 reads `torch._dynamo.config`. So the package stands in `sys.modules` with its folder, but without its content,
