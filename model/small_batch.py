@@ -53,7 +53,7 @@ def step_shape(config: ModelConfig, tp: TensorParallel | None = None) -> StepSha
 
 
 class SmallBatchDecode:
-    """One decode step for M sequences, M up to `MAX_ROWS`, with the parameters and the cache of `decoder`.
+    """One decode step for M sequences, M up to `max_rows`, with the parameters and the cache of `decoder`.
 
     The cache is `decoder.attention.caches[layer]`, a pair of keys and values, each contiguous
     [blocks, block_size, kv_heads, head_dim].
@@ -66,8 +66,9 @@ class SmallBatchDecode:
         """Whether these kernels cover the model, in this type, on this many ranks."""
         return dtype in (torch.bfloat16, torch.float16) and _covers(config, step_shape(config, tp))
 
-    def __init__(self, decoder: Decoder) -> None:
-        """Raises ValueError if the kernels do not cover the model."""
+    def __init__(self, decoder: Decoder, max_rows: int | None = None) -> None:
+        """`max_rows` up to `MAX_ROWS`, by default what tables believe in. Raises ValueError if the kernels do
+        not cover the model."""
         config = decoder.config
         self.shape = step_shape(config, decoder.tp)
         if not _covers(config, self.shape):
@@ -78,8 +79,8 @@ class SmallBatchDecode:
         weight = decoder.lm_head.weight
         gpu = gpu_of(weight.device)
         self._device_name = "cpu" if gpu is None else gpu.name
-        self._most_rows = most_rows(self._device_name, self.shape)
-        self._buffers = _Buffers.allocate(self.shape, config.num_layers, self._most_rows, weight)
+        self.max_rows = max_rows or most_rows(self._device_name, self.shape)
+        self._buffers = _Buffers.allocate(self.shape, config.num_layers, self.max_rows, weight)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
         self._norms = [_head_norms(layer) for layer in self._layers]
 
@@ -87,7 +88,7 @@ class SmallBatchDecode:
         """Whether these kernels are the better ones for such a step."""
         if num_rows > _ROWS_OF_ANY_CONTEXT and max_context > _CONTEXT_OF_MORE_ROWS:
             return False
-        return num_rows <= self._most_rows
+        return num_rows <= self.max_rows
 
     @torch.inference_mode()
     def run(
@@ -105,6 +106,8 @@ class SmallBatchDecode:
         call: its kernels start reading them ahead of their turn. `tiles` replaces the tuned ones.
         """
         num_rows = len(token_ids)
+        if num_rows > self.max_rows:
+            raise ValueError(f"a step of {num_rows} rows, where buffers are made for {self.max_rows}")
         tiles = tiles or step_tiles(self._device_name, self.shape, num_rows, batch.max_context)
         mailboxes = None if self.decoder.tp.one_shot is None else self._mailboxes  # not for a rank on its own
         step = _Step(self._buffers, tiles, num_rows, self.decoder, mailboxes)

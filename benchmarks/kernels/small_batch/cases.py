@@ -190,7 +190,7 @@ def variants(tile: LinearTile) -> list[LinearTile]:
     """The same tile, which waits with more of its weight at hand, or lets the next kernel start at once."""
     if tile.kernel != "skinny":
         return []
-    return [replace(tile, trigger="early"), *(replace(tile, prefetch=tiles) for tiles in (4, 8))]
+    return [replace(tile, trigger="early"), *(replace(tile, prefetch=tiles) for tiles in (4, 8, 16))]
 
 
 def first_steps(tiles: StepTiles, model: str, num_rows: int) -> list[StepTiles]:

@@ -44,7 +44,7 @@ class ModelCase:
             for _ in range(config.num_layers)
         ]
         self.tables = torch.randperm(num_blocks, device=CUDA).to(torch.int32).view(max(ROWS), -1)
-        self.step = SmallBatchDecode(self.decoder)
+        self.step = SmallBatchDecode(self.decoder, max(ROWS))
         if ranks > 1:
             self.decoder.tp = LoneRank(0, ranks)
         self.token_ids = torch.randint(config.vocab_size, (max(ROWS),), device=CUDA)

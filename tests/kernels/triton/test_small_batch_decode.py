@@ -307,3 +307,11 @@ def test_a_model_that_is_not_covered_is_refused() -> None:
     model, _ = make_tiny_model("mistral-window")
     with pytest.raises(ValueError, match="do not cover this MistralForCausalLM"):
         SmallBatchDecode(build_decoder(model))
+
+
+def test_more_rows_than_there_are_buffers_for_are_refused() -> None:
+    step = SmallBatchDecode(build_decoder(make_tiny_model("qwen3", **SHAPES["qwen3"])[0]), max_rows=2)
+    assert step.takes(2, 100) and not step.takes(3, 100)
+    rows = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(ValueError, match="a step of 3 rows, where buffers are made for 2"):
+        step.run(rows, rows, DecodeBatch(rows[:, None], rows, rows, 100), torch.zeros(3, 320))
