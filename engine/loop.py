@@ -130,11 +130,11 @@ class EngineLoop:
     def _launch(self, plan: StepPlan, scheduled_at_ns: int) -> None:
         planned_ns = time.monotonic_ns()
         self._recorder.planned(plan)
-        entry = self._step_entry(plan, scheduled_at_ns)
         launch = self._runner.launch(plan)
         launched_ns = time.monotonic_ns()
         if self._pacer is not None:
             self._pacer.observe((launched_ns - scheduled_at_ns) / 1e9)
+        entry = self._step_entry(plan, scheduled_at_ns)
         if entry is not None:
             entry.schedule_ns = planned_ns - scheduled_at_ns
             entry.launch_ns = launched_ns - planned_ns

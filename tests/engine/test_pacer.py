@@ -43,6 +43,14 @@ def test_slack_leaves_room_for_the_host() -> None:
     assert pacer.slack_s(1, 0) <= 0
 
 
+def test_a_full_launch_queue_teaches_it_little() -> None:
+    """The device has enough to do while the host waits for room in its queue."""
+    pacer = Pacer(learnt_budget())
+    for step in range(100):
+        pacer.observe(host_s=0.1 if step % 4 else 0.001)
+    assert pacer.slack_s(1, 0) > 0.8 * STEP_S
+
+
 def test_short_steps_are_not_waited_for() -> None:
     budget = ChunkBudget(0.03)
     for _ in range(100):
