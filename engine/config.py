@@ -91,7 +91,7 @@ class EngineConfig:
     tensor_parallel_size: int = flag(1, "GPUs that share each layer", "engine", short="-tp")
     all_reduce: AllReduce = flag(
         "auto",
-        "how they add up: NCCL alone, or small tensors in one kernel over peer memory (auto: if that works)",
+        "how they add up: NCCL alone, or mostly by kernels over peer memory (auto: if that works)",
         "engine",
         ("auto", "nccl", "one-shot"),
     )

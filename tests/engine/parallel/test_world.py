@@ -13,6 +13,7 @@ import torch.distributed as dist
 from engine.config import ConfigError
 from engine.parallel import world
 from engine.parallel.world import leave, open_rendezvous, rank_devices
+from model.parallel import TensorParallel
 
 GPUS = [torch.device("cuda", index) for index in range(2)]
 
@@ -42,6 +43,21 @@ def test_a_cpu_is_shared_by_all() -> None:
 def test_ranks_that_share_a_gpu_have_no_choice(all_reduce: Any) -> None:
     with pytest.raises(ConfigError, match=f"--all-reduce {all_reduce} needs a GPU for each of the 3 ranks"):
         rank_devices(3, GPUS[0], all_reduce)
+
+
+def test_gpus_that_do_not_reach_each_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no peer access")
+
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_group", lambda: None)
+    monkeypatch.setattr(world, "OneShotAllReduce", refuse)
+    tp = TensorParallel()
+    assert world._with_peer_memory(tp, GPUS[0], required=False) is tp
+    assert "no all-reduce over peer memory: no peer access" in caplog.text
+    with pytest.raises(ConfigError, match="--all-reduce one-shot: these GPUs cannot"):
+        world._with_peer_memory(tp, GPUS[0], required=True)
 
 
 def test_a_library_that_does_not_end_is_left_behind(
