@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 import sys
@@ -126,14 +127,31 @@ class ConnectionPool:
 
 
 async def _connected(address: tuple[str, int]) -> socket.socket:
-    """Raises OSError."""
+    """A non-blocking socket. Raises OSError.
+
+    Not by the `sock_connect` of the event loop, since uvloop has a thread look up even what is an address.
+    """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with contextlib.ExitStack() as stack:
         connecting = stack.enter_context(socket.socket(family))
         connecting.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(connecting, address)
+        try:
+            connecting.connect(address)
+        except BlockingIOError:
+            await _writable(connecting)
+        if error := connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(error, os.strerror(error))
         stack.pop_all()
     return connecting
+
+
+async def _writable(waiting: socket.socket) -> None:
+    loop, writable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(waiting, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(waiting)
 
 
 def _connect_failure(error: OSError) -> str:
