@@ -176,6 +176,10 @@ def _narrow(
         gdc_launch_dependents()
     if TRIGGER != pdl.NONE:
         gdc_wait()
+    if not FIRST and tl.load(old_states_ptr + row * (_STATE + _PIVOTS)) == _DONE:
+        if split == 0:
+            _keep_done(old_states_ptr, states_ptr)
+        return
     temperature = tl.load(temperature_ptr + row)
     top_k, top_p = tl.load(top_k_ptr + row), tl.load(top_p_ptr + row)
     if FIRST:
@@ -191,29 +195,39 @@ def _narrow(
     if split == 0:
         _store_state(states_ptr, phase, low, high, count, mass, wanted, best)
         tl.store(states_ptr + row * (_STATE + _PIVOTS) + _STATE + step, pivots)
-    logits_ptr += row.to(tl.int64) * logits_stride
-    first = split * tiles_per_split * BLOCK
-    inverse_temperature = 1 / temperature
+    if phase == _DONE:
+        return
+    lowest, highest, counts, masses = _weigh(
+        logits_ptr + row.to(tl.int64) * logits_stride, vocab_size, tiles_per_split,
+        pivots, low, high, best, 1 / temperature, BLOCK,
+    )  # fmt: skip
+    if TRIGGER == pdl.LATE:
+        gdc_launch_dependents()
+    _store_extremes(extremes_ptr, 0, lowest)
+    _store_extremes(extremes_ptr, 1, highest)
+    sums_ptr += (row * splits + split) * _PIVOTS + step
+    tl.store(sums_ptr, counts)
+    tl.store(sums_ptr + tl.num_programs(0) * splits * _PIVOTS, masses)
+
+
+@triton.jit
+def _weigh(row_ptr, vocab_size, tiles, pivots, low, high, best, inverse_temperature, BLOCK: tl.constexpr):
+    """Of a split: lowest and highest logit in (low, high], and number and mass of those above each pivot."""
+    first = tl.program_id(1) * tiles * BLOCK
     counts = tl.zeros([_PIVOTS, BLOCK], tl.float32)
     masses = tl.zeros([_PIVOTS, BLOCK], tl.float32)
     lowest = tl.full([BLOCK], float("inf"), tl.float32)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
-    for tile in range(tl.where(phase == _DONE, 0, tiles_per_split)):
+    for tile in range(tiles):
         ids = first + tile * BLOCK + tl.arange(0, BLOCK)
-        logit = tl.load(logits_ptr + ids, mask=ids < vocab_size, other=float("-inf")).to(tl.float32)
+        logit = tl.load(row_ptr + ids, mask=ids < vocab_size, other=float("-inf")).to(tl.float32)
         is_inside = (logit > low) & (logit <= high)
         lowest = tl.where(is_inside, tl.minimum(lowest, logit), lowest)
         highest = tl.where(is_inside, tl.maximum(highest, logit), highest)
         is_above = logit[None, :] > pivots[:, None]
         counts += tl.where(is_above, 1.0, 0.0)
         masses += tl.where(is_above, tl.exp((logit - best) * inverse_temperature)[None, :], 0.0)
-    if TRIGGER == pdl.LATE:
-        gdc_launch_dependents()
-    _store_extremes(extremes_ptr, 0, tl.min(lowest, axis=0))
-    _store_extremes(extremes_ptr, 1, tl.max(highest, axis=0))
-    sums_ptr += (row * splits + split) * _PIVOTS + step
-    tl.store(sums_ptr, tl.sum(counts, axis=1))
-    tl.store(sums_ptr + tl.num_programs(0) * splits * _PIVOTS, tl.sum(masses, axis=1))
+    return tl.min(lowest, axis=0), tl.max(highest, axis=0), tl.sum(counts, axis=1), tl.sum(masses, axis=1)
 
 
 @triton.jit(do_not_specialize=["splits"])
@@ -327,3 +341,11 @@ def _store_state(states_ptr, phase, low, high, count, mass, wanted, best):
     tl.store(states_ptr + 4, mass)
     tl.store(states_ptr + 5, wanted)
     tl.store(states_ptr + 6, best)
+
+
+@triton.jit
+def _keep_done(old_states_ptr, states_ptr):
+    """What the next passes and the end read of a row that is done."""
+    old_states_ptr += tl.program_id(0) * (_STATE + _PIVOTS)
+    low, best = tl.load(old_states_ptr + 1), tl.load(old_states_ptr + 6)
+    _store_state(states_ptr, _DONE, low, low, 0.0, 0.0, 0.0, best)
