@@ -101,6 +101,7 @@ def _runner(setup: RunnerSetup, limits: SchedulerConfig, decoder: Decoder, tell:
     captures = device.type == "cuda" and isinstance(attention, GraphAttentionBackend)
     if setup.config.enforce_eager or not captures:
         return ModelRunner(decoder, attention, limits, setup.eos_token_ids, seed)
+    tell("capturing CUDA graphs", 0, 0)
     capture = CudaGraphCapture(device, decoder.shortened)
     runner = GraphModelRunner(decoder, attention, limits, setup.eos_token_ids, seed, capture)
     runner.capture_all(lambda done, total: tell("capturing CUDA graphs", done, total))

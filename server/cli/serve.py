@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socket.socket) -> int:
+    from server.cli.process import importing, settle_memory
     from server.cli.progress import StartProgress
 
     progress = StartProgress()
@@ -77,14 +78,14 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
     progress("reading the tokenizer")
     text = load_text_bundle(source, engine_config.tokenizer, server_config)
     progress("loading torch")
-    from engine.build import build_engine
+    with importing():
+        from engine.build import build_engine
 
     # FastAPI takes over half a second to import, and loading weights leaves the interpreter idle for long.
     threading.Thread(target=import_module, args=("server.app",), name="octavo-import").start()
     engine = build_engine(engine_config, progress, source, text.tokenizer.eos_token_ids)
     progress("starting the server")
     from server.app import create_app
-    from server.cli.process import settle_memory
     from server.lifecycle import serve_until_stopped
 
     engine.start()
