@@ -13,9 +13,10 @@ from engine.record import RequestRecord
 from loadgen.garbage import no_collections
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.admission import Admission, admit_all
-from loadgen.simulator.profile import Profile
+from loadgen.simulator.profile import Profile, max_step_rows
 from loadgen.simulator.replica import NEVER, Replica
 from loadgen.simulator.routing import Router
+from loadgen.simulator.step_model import StepTimer
 from loadgen.simulator.token_times import TokenTimes
 from loadgen.simulator.workload import RequestMaker
 
@@ -48,14 +49,16 @@ class Fleet:
         admission: Admission = admit_all,
         noise_seed: int | None = None,
     ) -> None:
+        timer = StepTimer(profile.step, max_rows=max_step_rows(profile.limits))
         self.replicas = [
             Replica(
                 profile,
+                timer.with_noise(None if noise_seed is None else noise_seed + place),
                 partial(self._take, TokenTimes()),
-                None if noise_seed is None else noise_seed + place,
             )
             for place in range(num_replicas)
         ]
+        self._front_end_free_ns = [0] * num_replicas  # each prepares one prompt after the other
         self._max_model_len = profile.limits.max_model_len
         self._costs = profile.front_end
         self._router = router
@@ -113,7 +116,7 @@ class Fleet:
         replica = self.replicas[place]
         record = request.record
         record.arrived_ns = due_ns
-        record.tokenized_ns = due_ns + self._costs.before.ns(scheduled.input_tokens)
+        record.tokenized_ns = self._prepared_ns(place, due_ns, scheduled.input_tokens)
         outcome = Outcome(scheduled, due_ns, place, record)
         if scheduled.input_tokens >= self._max_model_len:
             outcome.refused = "context_length"
@@ -128,6 +131,12 @@ class Fleet:
         replica.submit(record.tokenized_ns, request, self._maker.output_hashes(scheduled))
         if was_idle:
             heapq.heappush(self._turns, (replica.next_turn_ns, place))
+
+    def _prepared_ns(self, place: int, due_ns: int, input_tokens: int) -> int:
+        """When the prompt is ready for the engine: parsing and tokenizing hold the one interpreter."""
+        begun_ns = max(due_ns, self._front_end_free_ns[place])
+        self._front_end_free_ns[place] = begun_ns + self._costs.before.ns(input_tokens)
+        return self._front_end_free_ns[place]
 
     def _take(self, token_times: TokenTimes, now_ns: int, committed: CommittedStep) -> None:
         """A step was settled: note when clients have its tokens, and tell of requests that have ended."""

@@ -20,7 +20,7 @@ from engine.plan import StepPlan
 from engine.request import Request
 from engine.scheduler import Scheduler
 from loadgen.simulator.exertion import Exertion
-from loadgen.simulator.profile import Profile, max_step_rows
+from loadgen.simulator.profile import Profile
 from loadgen.simulator.step_model import StepTimer
 from loadgen.simulator.step_shape import StepShape, shape_of_plan
 from loadgen.simulator.workload import TOKEN
@@ -51,8 +51,8 @@ class Replica:
     def __init__(
         self,
         profile: Profile,
+        timer: StepTimer,
         on_step: Callable[[int, CommittedStep], None],
-        noise_seed: int | None = None,
     ) -> None:
         limits = profile.limits
         self.scheduler = Scheduler(limits, frozenset(), clock=lambda: self.now_ns)
@@ -60,7 +60,7 @@ class Replica:
         self.counts = ReplicaCounts()
         self.next_turn_ns = NEVER  # when the next turn plans
         self.prompt_backlog = 0  # prompt tokens of requests that wait for their first token
-        self._timer = StepTimer(profile.step, max_rows=max_step_rows(limits), noise_seed=noise_seed)
+        self._timer = timer
         self._exertion = Exertion()
         self._host = profile.host
         self._padding = profile.step.padding
@@ -118,7 +118,7 @@ class Replica:
     def _launch(self, plan: StepPlan) -> None:
         planned_ns = self.now_ns
         shape = shape_of_plan(plan)
-        num_sequences = shape.num_sequences
+        num_sequences = shape.decode_rows + shape.num_chunks
         cost = self._host.launch(shape, self._padding)
         launched_ns = planned_ns + self._host.schedule.ns(num_sequences)
         self.now_ns = launched_ns + cost.seconds.ns(num_sequences)

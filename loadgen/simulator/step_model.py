@@ -8,6 +8,8 @@ rest, and a slowdown where the device has just computed prompts.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -85,31 +87,50 @@ class StepTimer:
 
     def __init__(self, model: StepModel, *, max_rows: int, noise_seed: int | None = None) -> None:
         """Without a `noise_seed`, steps of one shape all take the same time."""
+        self._model = model
         self._padding = model.padding
-        self._decode = _Tables(model.decode_only, max_rows, noise_seed)
-        self._chunks = _Tables(model.with_chunks, max_rows, noise_seed)
+        self._decode = _Tables(model.decode_only, max_rows)
+        self._chunks = _Tables(model.with_chunks, max_rows)
+        self._draw_noise(noise_seed)
+
+    def with_noise(self, noise_seed: int | None) -> StepTimer:
+        """Of another device of the same kind: both share the tables."""
+        timer = copy(self)
+        timer._draw_noise(noise_seed)
+        return timer
 
     def seconds(self, shape: StepShape, exertion: float = 0.0) -> float:
         """What the device takes for such a step."""
-        tables = self._chunks if shape.num_chunks else self._decode
+        if shape.num_chunks:
+            tables, noise = self._chunks, self._chunk_noise
+        else:
+            tables, noise = self._decode, self._decode_noise
         seconds = tables.of_shape(shape, self._padding.rows_of(shape))
         if exertion:
             seconds /= max(1.0 - tables.slowdown * exertion, LEAST_SPEED)
-        return seconds * next(tables.noise)
+        return seconds * next(noise)
+
+    def _draw_noise(self, seed: int | None) -> None:
+        self._decode_noise = _factors(self._model.decode_only.noise, seed)
+        self._chunk_noise = _factors(self._model.with_chunks.noise, seed)
+
+
+def _factors(levels: list[float], seed: int | None) -> Iterator[float]:
+    """An endless row of them, drawn with that seed; of ones without a seed."""
+    if not levels or seed is None:
+        return itertools.repeat(1.0)
+    places = np.random.default_rng(seed).integers(0, len(levels), size=_NOISE_PERIOD)
+    return itertools.cycle([levels[place] for place in places.tolist()])
 
 
 class _Tables:
-    def __init__(self, cost: StepCost, max_rows: int, noise_seed: int | None) -> None:
+    def __init__(self, cost: StepCost, max_rows: int) -> None:
         empty = Curve([], [])
         self._padded, self._decode = (cost.curves.get(name, empty).table(max_rows) for name in CURVES)
         self._context, self._chunk, self._work, self._longest = (
             cost.slopes.get(name, 0.0) for name in SLOPES
         )
         self.slowdown = cost.slowdown
-        factors = np.ones(1)
-        if cost.noise and noise_seed is not None:
-            factors = np.random.default_rng(noise_seed).choice(cost.noise, size=_NOISE_PERIOD)
-        self.noise = itertools.cycle(factors.tolist())
 
     def of_shape(self, shape: StepShape, padded_rows: int) -> float:
         decode_rows, decode_context, num_chunks, _, chunk_work, longest_context = shape

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.capacity import Plan, smallest_fleet
 from loadgen.simulator.fleet import Outcome
-from loadgen.simulator.profile import Profile
+from loadgen.simulator.profile import FrontEndCosts, Line, Profile
 from loadgen.simulator.routing import LeastLoaded, PrefixAffinity, RoundRobin
 from loadgen.simulator.setting import Setting, simulate
 from tests.support.simulation import make_profile, random_load
@@ -66,6 +67,18 @@ def test_a_turn_waits_for_the_one_before_and_finds_its_blocks() -> None:
     delivery_ns = make_profile().front_end.delivery.ns(1)
     assert after.due_ns == before.record.finished_ns + delivery_ns + 500_000_000
     assert after.record.num_cached_tokens == 128  # 139 tokens were computed: eight blocks of 16
+
+
+def test_prompts_of_one_instant_are_prepared_in_their_order() -> None:
+    """One after the other: a short prompt does not overtake the long ones before it."""
+    before = Line(0.001, 1e-5)
+    profile = replace(make_profile(), front_end=FrontEndCosts(before=before))
+    lengths = [600, 20, 300]
+    burst = [ScheduledRequest(index, 0, length, 2, index) for index, length in enumerate(lengths)]
+    ready_ns = [outcome.record.tokenized_ns for outcome in outcomes_of(Setting(), burst, profile)]
+    assert ready_ns == list(accumulate(before.ns(length) for length in lengths))
+    apart = [outcome.record.tokenized_ns for outcome in outcomes_of(Setting(replicas=3), burst, profile)]
+    assert apart == [before.ns(length) for length in lengths]
 
 
 def test_what_cannot_be_served_is_refused() -> None:

@@ -61,7 +61,7 @@ class VirtualRunner:
     """Takes the time of the profile's step model: at once where launching blocks, else beside the host."""
 
     def __init__(self, profile: Profile, clock: VirtualClock) -> None:
-        self._timer = StepTimer(profile.step, max_rows=max_step_rows(profile.limits))
+        self._timer = timer_of(profile)
         self._blocking = profile.blocking_launch
         self._clock = clock
         self.free_ns = 0
@@ -95,6 +95,10 @@ class VirtualInbox:
             self._clock.now_ns = max(now_ns, min(first_ns, until_ns, ended_ns))
         while self.arrivals and self.arrivals[0][0] <= self._clock.now_ns:
             yield Submit(self.arrivals.pop(0)[1])
+
+
+def timer_of(profile: Profile) -> StepTimer:
+    return StepTimer(profile.step, max_rows=max_step_rows(profile.limits))
 
 
 def entries_of(plan: StepPlan) -> list[tuple[str, int, int]]:
@@ -136,7 +140,7 @@ def run_replica(
 ) -> list[list[tuple[str, int, int]]]:
     plans: list[list[tuple[str, int, int]]] = []
 
-    replica = Replica(profile, TokenTimes().add)
+    replica = Replica(profile, timer_of(profile), TokenTimes().add)
     schedule = replica.scheduler.schedule
 
     def noted() -> StepPlan | None:
@@ -197,7 +201,7 @@ def test_the_host_costs_what_the_profile_says() -> None:
     )
     times: list[int] = []
     profile = make_profile(depth=1, host=host)
-    replica = Replica(profile, lambda now_ns, committed: times.append(now_ns))
+    replica = Replica(profile, timer_of(profile), lambda now_ns, committed: times.append(now_ns))
     load = [ScheduledRequest(0, 0, 20, 3, 0)]
     request = RequestMaker(16, None).make(load[0])
     replica.submit(5_000_000, request, [])
