@@ -18,6 +18,13 @@ class DecodeSteps:
         self._tokens[self.num_committed % len(self._tokens)][rows] = token_ids
         self.num_committed += 1
 
+    def pass_by(self, rows: np.ndarray, token_id: int, num_steps: int) -> None:
+        """So many more are planned and as many committed, each of which brought all that token."""
+        steps = np.arange(self.num_committed, self.num_committed + num_steps) % len(self._tokens)
+        self._tokens[steps[:, None], rows] = token_id
+        self.num_planned += num_steps
+        self.num_committed += num_steps
+
     def tokens_since(self, step: int, row: int) -> list[int]:
         """What the sequence in that row got from the committed steps from number `step` on."""
         num_steps = self.num_committed - step

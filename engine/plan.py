@@ -79,6 +79,10 @@ class DecodeGroup:
             self._next_due_step = step if self._due else step + self._num_quiet_steps(step, block_size)
         return self._due
 
+    def first_due_step(self, step: int, block_size: int) -> int:
+        """The first one from that step on in which somebody is due."""
+        return step if self.due(step, block_size) else self._next_due_step
+
     def _num_quiet_steps(self, step: int, block_size: int) -> int:
         """How many from that step on nobody is due in: few members are looked at in few steps."""
         until_block = (self._block_phases - step) % block_size

@@ -26,7 +26,7 @@ from engine.config import ConfigError, SchedulerConfig
 from engine.decoding import Decoding
 from engine.handle import PromptTooLongError
 from engine.invariants import check_counters, check_queues, check_rows_and_blocks, check_stages
-from engine.plan import Decodes, ScheduledSequence, StepPlan
+from engine.plan import NO_DECODES, Decodes, ScheduledSequence, StepPlan
 from engine.policies import POLICIES, Stage
 from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import Sequence, SequenceStatus, by_order
@@ -317,6 +317,26 @@ class Scheduler:
         if token_id in sequence.stop_ids and num_generated >= sequence.min_tokens:
             return FinishReason.STOP
         return FinishReason.LENGTH if length == sequence.max_length else None
+
+    # Many steps at once, for a simulation: what each of them would do is known.
+
+    def quiet_steps(self, in_flight: StepPlan | None) -> tuple[int, Decodes]:
+        """How many steps from the next one on only bring the same sequences a token each; the first of them.
+
+        With at most one step `in_flight`, whose commit does no more than that either, and nothing arriving.
+        A step in which a sequence begins a block or ends is not among them.
+        """
+        if self._waiting or self._prompts or self._stop_ids or (in_flight is not None and in_flight.chunks):
+            return 0, NO_DECODES
+        return self._decoding.quiet_steps(None if in_flight is None else in_flight.decodes)
+
+    def pass_quiet_steps(self, num_steps: int, token_id: int) -> StepPlan:
+        """As if so many quiet steps had been planned and as many committed, one by one; the last plan.
+
+        Those committed are the oldest: if a step was in flight, the last one is now. All bring that token.
+        """
+        self._num_steps += num_steps
+        return StepPlan(self._num_steps - 1, self._decoding.pass_quiet_steps(num_steps, token_id))
 
     # A sequence leaves the running ones, for now or for good.
 

@@ -102,6 +102,10 @@ class Fleet:
         others_ns = min(turns[1:3], default=(NEVER, 0))[0]
         while True:
             replica.turn()
+            # These end no request, so only arrivals matter to them, which the end of another one may cause.
+            replica.take_quiet_turns(
+                min(self._next_arrival_ns, others_ns + 1) if self._followers else self._next_arrival_ns
+            )
             next_ns = replica.next_turn_ns
             if next_ns > others_ns or next_ns >= self._next_arrival_ns:
                 break

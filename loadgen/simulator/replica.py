@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.committed import CommittedStep
 from engine.pacer import Pacer
-from engine.plan import StepPlan
+from engine.plan import Decodes, StepPlan
 from engine.request import Request
 from engine.scheduler import Scheduler
 from loadgen.simulator.exertion import Exertion
@@ -96,9 +96,42 @@ class Replica:
             self._obey(*self._inbox.pop(0))
         plan = self.scheduler.schedule()
         if plan is not None:
-            self._launch(plan)
+            self.counts.preemptions += plan.num_preempted
+            self._in_flight.append(self._launch(plan, shape_of_plan(plan)))
         if self._in_flight and (plan is None or len(self._in_flight) >= self._depth):
-            self._settle(self._in_flight.popleft())
+            step = self._in_flight.popleft()
+            self._collect(step)
+            self._tell(self._commit(step.plan))
+        self._end_turn()
+
+    def take_quiet_turns(self, until_ns: int) -> None:
+        """The turns that begin before `until_ns`, as long as they only bring the same sequences a token each.
+
+        Each takes its time as in `turn`; only the scheduler is told of all of them together.
+        """
+        in_flight = self._in_flight
+        if len(in_flight) != self._depth - 1:
+            return
+        num_turns, decodes = self.scheduler.quiet_steps(in_flight[0].plan if in_flight else None)
+        if self._inbox:
+            until_ns = min(until_ns, self._inbox[0][0])
+        if not num_turns or self.next_turn_ns >= until_ns:
+            return
+        plan, committed = StepPlan(-1, decodes), _committed(decodes)
+        shape, num_taken = shape_of_plan(plan), 0
+        while num_taken < num_turns and self.next_turn_ns < until_ns:
+            self.now_ns = self.next_turn_ns
+            in_flight.append(self._launch(plan, shape))
+            self._collect(in_flight.popleft())
+            self._tell(committed)
+            self._end_turn()
+            shape = shape.one_token_on()
+            num_taken += 1
+        plan = self.scheduler.pass_quiet_steps(num_taken, TOKEN)
+        for step in in_flight:
+            step.plan = plan
+
+    def _end_turn(self) -> None:
         self.now_ns += self._pause_ns
         if self._in_flight and self._pacer is not None:
             self._plan_from_ns = self._awaited_ns(self._in_flight[-1], self._pacer)
@@ -115,10 +148,9 @@ class Replica:
         for sequence in self.scheduler.add(request):
             sequence.block_hashes += output_hashes
 
-    def _launch(self, plan: StepPlan) -> None:
+    def _launch(self, plan: StepPlan, shape: StepShape) -> _InFlight:
         planned_ns = self.now_ns
-        shape = shape_of_plan(plan)
-        num_sequences = shape.decode_rows + shape.num_chunks
+        num_sequences = shape.num_sequences
         cost = self._host.launch(shape, self._padding)
         launched_ns = planned_ns + self._host.schedule.ns(num_sequences)
         self.now_ns = launched_ns + cost.seconds.ns(num_sequences)
@@ -129,10 +161,9 @@ class Replica:
         if self._pacer is not None:
             self._pacer.observe((self.now_ns - planned_ns) / 1e9)
         self._device_free_ns = ready_ns
-        self._in_flight.append(_InFlight(plan, shape, launched_ns, ready_ns - begun_ns, ready_ns))
         self.counts.steps += 1
         self.counts.busy_ns += ready_ns - begun_ns
-        self.counts.preemptions += plan.num_preempted
+        return _InFlight(plan, shape, launched_ns, ready_ns - begun_ns, ready_ns)
 
     def _compute_here(self, shape: StepShape) -> tuple[int, int]:
         """Launching computes the step. When it began and ended."""
@@ -150,18 +181,29 @@ class Replica:
             self._exertion.add(ready_ns, shape.prompt_rows)
         return begun_ns, ready_ns
 
-    def _settle(self, step: _InFlight) -> None:
+    def _collect(self, step: _InFlight) -> None:
         waited = step.ready_ns - self.now_ns > WAITED_NS
         self.now_ns = max(self.now_ns, step.ready_ns)
         budget = self.scheduler.chunk_budget
         if budget is not None:
             budget.observe(step.shape.decode_rows, step.shape.prompt_rows, step.device_ns / 1e9)
         self._ended_ns = self.now_ns if waited else 0
-        committed = self.scheduler.commit(step.plan, self._tokens)
-        for chunk in step.plan.chunks:
+
+    def _commit(self, plan: StepPlan) -> CommittedStep:
+        committed = self.scheduler.commit(plan, self._tokens)
+        for chunk in plan.chunks:
             record = chunk.sequence.request.record
             if chunk.samples and not record.first_token_ns:
                 record.first_token_ns = self.now_ns
                 self.prompt_backlog -= chunk.sequence.num_prompt_tokens
+        return committed
+
+    def _tell(self, committed: CommittedStep) -> None:
         self._on_step(self.now_ns, committed)
         self.now_ns += self._host.commit.ns(len(committed))
+
+
+def _committed(decodes: Decodes) -> CommittedStep:
+    """What a step brings that only decodes, and ends nobody."""
+    sequences, num = decodes.group.sequences, len(decodes)
+    return CommittedStep(sequences, decodes.group.sequence_ids, [TOKEN] * num, [None] * num, num)

@@ -24,6 +24,12 @@ class StepShape(NamedTuple):
     def total_rows(self) -> int:
         return self.decode_rows + self.prompt_rows
 
+    def one_token_on(self) -> StepShape:
+        """The next step, if both only decode, and the same sequences."""
+        return StepShape(
+            self.decode_rows, self.decode_context + self.decode_rows, 0, 0, 0, self.longest_context + 1
+        )
+
 
 def shape_of_plan(plan: StepPlan) -> StepShape:
     decodes, prompt_rows, work = plan.decodes, 0, 0

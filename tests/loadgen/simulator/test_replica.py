@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -163,15 +163,15 @@ def run_replica(
     return plans
 
 
-@pytest.mark.parametrize(
-    ("depth", "blocking", "limits"),
-    [
-        (1, True, {}),
-        (2, False, {"itl_target_s": 0.012}),
-        (2, False, {"num_blocks": 130}),  # preempts
-        (1, False, {"policy": "prefill-first", "enable_prefix_caching": False}),
-    ],
-)
+SERVERS = [
+    (1, True, {}),
+    (2, False, {"itl_target_s": 0.012}),
+    (2, False, {"num_blocks": 130}),  # preempts
+    (1, False, {"policy": "prefill-first", "enable_prefix_caching": False}),
+]
+
+
+@pytest.mark.parametrize(("depth", "blocking", "limits"), SERVERS)
 def test_a_replica_does_what_the_engine_loop_does(
     depth: int, blocking: bool, limits: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +188,32 @@ def test_a_replica_does_what_the_engine_loop_does(
         assert simulated.record.num_preemptions == live.record.num_preemptions
     if "num_blocks" in limits:
         assert sum(live.record.num_preemptions for _, live in for_loop)
+
+
+@pytest.mark.parametrize(("depth", "blocking", "limits"), SERVERS)
+def test_quiet_turns_are_what_they_are_one_by_one(depth: int, blocking: bool, limits: dict) -> None:
+    """Every request's times and counts, the noise of each step, and the scheduler's own state."""
+    profile = make_profile(depth=depth, blocking=blocking, **limits)
+    noisy = replace(profile.step.decode_only, noise=[0.7, 1.0, 1.1, 1.3])
+    timer = StepTimer(replace(profile.step, decode_only=noisy), max_rows=256, noise_seed=3)
+    load = random_load(40, seed=depth, rate=25)
+    ends = []
+    for quiet in (False, True):
+        replica = Replica(profile, timer.with_noise(3), TokenTimes().add)
+        arrivals = requests_of(load, profile)
+        for due_ns, request in arrivals:
+            replica.submit(due_ns, request, [])
+        num_turns = 0
+        while replica.next_turn_ns != NEVER:
+            replica.turn()
+            num_turns += 1
+            if quiet:
+                replica.take_quiet_turns(replica.next_turn_ns + 100_000_000)
+                replica.scheduler.check()
+        assert num_turns < replica.counts.steps if quiet else num_turns >= replica.counts.steps
+        records = [replace(request.record, sequence_ids=[]) for _, request in arrivals]
+        ends.append((records, replica.counts, replica.now_ns))
+    assert ends[0] == ends[1]
 
 
 def test_the_host_costs_what_the_profile_says() -> None:
