@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -135,4 +134,4 @@ class SchedulerConfig:
     policy: SchedulingPolicy = "fcfs"
     itl_target_s: float = 0.0  # 0: steps are bounded by max_num_batched_tokens alone
     enable_prefix_caching: bool = True
-    row_sizes: Sequence[int] = ()  # ascending: what the runner pads the rows of steps with prompts to
+    row_sizes: list[int] = field(default_factory=list)  # what rows are padded to beside prompts, ascending

@@ -67,7 +67,7 @@ def build_runner(
     runner = _runner(setup, limits, decoder, tell)
     tell("warming up", 0, 0)
     warm_up(runner, limits, num_seqs=1, num_tokens=min(32, limits.max_model_len - 1))
-    return runner, replace(limits, row_sizes=runner.padding.get("sizes", ()))
+    return runner, replace(limits, row_sizes=runner.padding.get("sizes", []))
 
 
 def _load(setup: RunnerSetup, device: torch.device, tell: Progress, tp: TensorParallel) -> Decoder:

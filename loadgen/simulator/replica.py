@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.committed import CommittedStep
 from engine.pacer import Pacer
-from engine.plan import Decodes, StepPlan
+from engine.plan import StepPlan
 from engine.request import Request
 from engine.scheduler import Scheduler
 from loadgen.simulator.exertion import Exertion
@@ -117,8 +117,9 @@ class Replica:
             until_ns = min(until_ns, self._inbox[0][0])
         if not num_turns or self.next_turn_ns >= until_ns:
             return
-        plan, committed = StepPlan(-1, decodes), _committed(decodes)
-        shape, num_taken = shape_of_plan(plan), 0
+        plan, num_taken = StepPlan(-1, decodes), 0
+        shape = shape_of_plan(plan)
+        committed = CommittedStep.of_decodes(decodes.group, self._tokens[: len(decodes)], {}, [])
         while num_taken < num_turns and self.next_turn_ns < until_ns:
             self.now_ns = self.next_turn_ns
             in_flight.append(self._launch(plan, shape))
@@ -201,9 +202,3 @@ class Replica:
     def _tell(self, committed: CommittedStep) -> None:
         self._on_step(self.now_ns, committed)
         self.now_ns += self._host.commit.ns(len(committed))
-
-
-def _committed(decodes: Decodes) -> CommittedStep:
-    """What a step brings that only decodes, and ends nobody."""
-    sequences, num = decodes.group.sequences, len(decodes)
-    return CommittedStep(sequences, decodes.group.sequence_ids, [TOKEN] * num, [None] * num, num)
