@@ -15,6 +15,9 @@ class StopIds:
         self._counts: Counter[int] = Counter()
         self._is_stop = np.zeros(1, dtype=np.bool_)  # by token id; the last entry is for all that are beyond
 
+    def __len__(self) -> int:
+        return len(self._counts)
+
     def add(self, token_ids: Iterable[int]) -> None:
         """They may end one sequence more."""
         for token_id in token_ids:
