@@ -28,7 +28,9 @@ def test_the_pages_show_an_answer_and_its_request(embedded: ServerProcess) -> No
         page = browser.new_page()
         expect.set_options(timeout=30_000)
         page.goto(embedded.base_url)
-        page.get_by_label("Temperature").fill("0")
+        temperature = page.get_by_label("Temperature")
+        expect(temperature).to_have_attribute("placeholder", "0.2")  # as the model's makers have it
+        temperature.fill("0")
         page.get_by_label("Max tokens").fill("12")
         page.get_by_label("Message", exact=True).fill(QUESTION)
         page.keyboard.press("Enter")
