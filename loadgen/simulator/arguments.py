@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 
 from loadgen.cli import arguments as shared
+from loadgen.cli.explain import refuse_in_one_line
 from loadgen.cli.replay import add_trace_arguments
 from loadgen.cli.values import positive_float, positive_int
 from loadgen.simulator.routing import ROUTERS
 from loadgen.simulator.setting import Setting
 
+_SERVERS = "as for `octavo serve` (default: the profile's)"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    refuse_in_one_line(parser)
+    parser.usage = "%(prog)s [TRACE] [options]"
     parser.description = (
         "Run the real scheduler and block manager over a trace in virtual time, with the step times that "
         "`octavo calibrate` learnt of a server."
@@ -43,14 +48,14 @@ def _add_setting_arguments(group: argparse._ArgumentGroup) -> None:
         "--admission-ttft-ms", type=positive_float, metavar="MS",
         help="answer 429 where the prompts that wait would take longer",
     )  # fmt: skip
-    group.add_argument("--num-kv-blocks", type=positive_int, metavar="N")
-    group.add_argument("--max-num-seqs", type=positive_int, metavar="N")
-    group.add_argument("--max-num-batched-tokens", type=positive_int, metavar="N")
-    group.add_argument("--scheduling-policy", choices=("fcfs", "prefill-first", "priority"))
-    group.add_argument("--itl-target-ms", type=float, metavar="MS", help="0: none")
-    group.add_argument("--pipeline-depth", type=int, choices=(1, 2))
+    group.add_argument("--num-kv-blocks", type=positive_int, metavar="N", help=_SERVERS)
+    group.add_argument("--max-num-seqs", type=positive_int, metavar="N", help=_SERVERS)
+    group.add_argument("--max-num-batched-tokens", type=positive_int, metavar="N", help=_SERVERS)
+    group.add_argument("--scheduling-policy", choices=("fcfs", "prefill-first", "priority"), help=_SERVERS)
+    group.add_argument("--itl-target-ms", type=float, metavar="MS", help=f"{_SERVERS}; 0 for none")
+    group.add_argument("--pipeline-depth", type=int, choices=(1, 2), help=_SERVERS)
     group.add_argument("--no-noise", action="store_true", help="steps of one shape all take the same time")
-    group.add_argument("--no-enable-prefix-caching", action="store_true")
+    group.add_argument("--no-enable-prefix-caching", action="store_true", help=_SERVERS)
 
 
 def _add_output_arguments(group: argparse._ArgumentGroup) -> None:

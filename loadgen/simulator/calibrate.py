@@ -15,6 +15,7 @@ from engine.config import SchedulerConfig
 from engine.record import RequestRecord
 from engine.record.event_log import RecordFileError, read_event_log
 from engine.record.step_log import read_step_log
+from loadgen.cli.explain import refuse_in_one_line, tell_written
 from loadgen.prompts import TokenRange
 from loadgen.run.preflight import ServerUnusableError
 from loadgen.simulator.fit import fit_profile
@@ -26,6 +27,7 @@ _LOG_DELAY_S = 0.5  # the server writes its logs a few hundredths of a second la
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    refuse_in_one_line(parser)
     parser.description = (
         "Learn how long a server's steps take, for `octavo simulate`. The server runs on this machine with "
         "--step-log and --event-log, and serves nobody else meanwhile."
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"octavo calibrate: {error}", file=sys.stderr)
         return 4
     print(render_fit(profile))
-    print(f"wrote {arguments.output}", file=sys.stderr)
+    tell_written(arguments.output)
     return 0
 
 

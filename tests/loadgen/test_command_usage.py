@@ -8,6 +8,8 @@ from types import ModuleType
 import pytest
 
 from loadgen.cli import capacity, compare, exit_codes, load, replay, report
+from loadgen.simulator import calibrate
+from loadgen.simulator import cli as simulate
 
 
 def outcome(command: ModuleType, arguments: list[str]) -> int:
@@ -41,6 +43,8 @@ def outcome(command: ModuleType, arguments: list[str]) -> int:
         (report, [], "DIR"),
         (report, ["/nowhere"], "holds no run"),
         (compare, ["/nowhere"], "two runs"),
+        (simulate, ["--no-such-flag"], "--no-such-flag"),
+        (calibrate, [], "--step-log"),
     ],
 )
 def test_wrong_flags(
