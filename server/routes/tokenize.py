@@ -18,6 +18,9 @@ from server.state import ServerState
 from server.tokenizing import check_token_ids, tokenize
 from server.tool_use import read_tool_use
 
+MAX_TEXTS = 2048
+"""Of a list. Each takes a moment of the threads that prompts of other requests wait for."""
+
 
 def add_token_routes(app: FastAPI, state: ServerState) -> None:
     @app.post(
@@ -61,6 +64,8 @@ def _tokenize(body: TokenizeRequest, state: ServerState) -> dict[str, Any]:
         return _tokens_object(ids, body, state)
     if not isinstance(body.prompt, list) or not all(isinstance(text, str) for text in body.prompt):
         raise invalid("prompt", "prompt must be a string or a list of strings", "invalid_type")
+    if len(body.prompt) > MAX_TEXTS:
+        raise invalid("prompt", f"prompt must not hold more than {MAX_TEXTS} texts")
     objects = [
         _tokens_object(
             tokenize(state, text, f"prompt[{i}]", add_special_tokens=add_special_tokens), body, state

@@ -281,6 +281,7 @@ def test_an_infinite_number_written_out(served: Any) -> None:
     [
         ("/tokenize", {}, MISSING, "prompt"),
         ("/tokenize", {"prompt": ["a", 5]}, TYPE, "prompt"),
+        ("/tokenize", {"prompt": ["a"] * 2049}, VALUE, "prompt"),
         ("/tokenize", {"messages": []}, VALUE, "messages"),
         ("/detokenize", {}, MISSING, "tokens"),
         ("/detokenize", {"tokens": [259]}, BAD_ID, "tokens"),
