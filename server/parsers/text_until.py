@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model.text.stop_strings import growing_start
-
 
 class TextUntil:
     """Passes text on until a tag comes, holding back what may be the beginning of one. Reusable after a find.
@@ -29,7 +27,7 @@ class TextUntil:
             return self._hold_from(buffer, len(buffer)), None, len(text)
         found = [(at, tag) for tag in self._tags if (at := buffer.find(tag)) >= 0]
         if not found:
-            return self._hold_from(buffer, growing_start(buffer, self._tags)), None, len(text)
+            return self._hold_from(buffer, _growing_start(buffer, self._tags)), None, len(text)
         at, tag = min(found)
         before = buffer[:at]
         self._held = ""
@@ -46,3 +44,15 @@ class TextUntil:
         """The text ends here: what was held back."""
         text, self._held = self._held, ""
         return text
+
+
+def _growing_start(text: str, tags: Sequence[str]) -> int:
+    """Where the longest end of `text` starts that begins, but does not complete, one of `tags`."""
+    earliest = len(text)
+    for tag in tags:
+        start = text.find(tag[0], max(0, len(text) - len(tag) + 1))
+        while 0 <= start < earliest:
+            if tag.startswith(text[start:]):
+                earliest = start
+            start = text.find(tag[0], start + 1)
+    return earliest

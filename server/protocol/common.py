@@ -11,6 +11,7 @@ from engine.sampling_params import SamplingParams
 from server.errors import invalid
 
 MAX_STOP_STRINGS = 64
+MAX_STOP_CHARACTERS = 16_384  # of all together
 MAX_LOGIT_BIAS = 100.0
 UNSET_SEED = -1
 ALL_THAT_FIT = -1  # of `truncate_prompt_tokens`
@@ -91,6 +92,8 @@ class GenerationBody(RequestBody):
             raise invalid("stream_options", "stream_options is only allowed with stream: true")
         if self.stop is not None and len(self.stop) > MAX_STOP_STRINGS:
             raise invalid("stop", f"stop may hold at most {MAX_STOP_STRINGS} strings")
+        if sum(map(len, self.stop or ())) > MAX_STOP_CHARACTERS:
+            raise invalid("stop", f"stop may hold at most {MAX_STOP_CHARACTERS} characters")
         if self.prompt_logprobs is not None and self.stream:
             raise invalid("prompt_logprobs", "prompt_logprobs is not allowed with stream: true")
         kept = self.truncate_prompt_tokens

@@ -154,7 +154,7 @@ NOTES = {
     ),
     # Where it ends
     "stop": FieldNote(
-        "A string or up to 64; the earliest match in the text ends the answer, before it",
+        "A string or up to 64, of 16,384 characters in all; the earliest match in the text ends the answer",
         schema=_STOP,
         differs="OpenAI: up to 4. vLLM: of several, the first listed one is looked for first.",
     ),

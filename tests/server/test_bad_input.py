@@ -89,6 +89,7 @@ FIELDS = [
     ("stop", [5], VALUE),
     ("stop", 5, VALUE),
     ("stop", ["x"] * 65, VALUE),
+    ("stop", ["x" * 9000] * 2, VALUE),
     ("stop", [SURROGATE], BAD_TEXT),
     ("stop_token_ids", [259], VALUE),
     ("stop_token_ids", [-1], VALUE),

@@ -105,6 +105,16 @@ def test_cases(stops: list[str], chunks: list[str], sent: list[str], found: str 
     assert run(StopStringMatcher(stops), chunks) == (sent, found)
 
 
+def test_many_long_stop_strings_that_nearly_match_are_followed() -> None:
+    """In time that grows with the text alone: looking at all that is held anew would take minutes here."""
+    run_of_a = "a" * 3000
+    stops = [f"{run_of_a}b{i}" for i in range(63)] + [f"{run_of_a}x{run_of_a}c"]
+    matcher = StopStringMatcher(stops)
+    assert matcher.push(run_of_a + "x") == ("", None)
+    assert all(matcher.push("a") == ("", None) for _ in run_of_a)
+    assert matcher.push("c") == ("", stops[-1])
+
+
 def test_an_empty_stop_string_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         StopStringMatcher(["a", ""])
