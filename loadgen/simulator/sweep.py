@@ -94,7 +94,7 @@ class Sweep:
         self._prompt_rate = alone.num_prompt_tokens / (alone.end_ns - alone.begin_ns) * 1e9
         waves = self._waves()
         for wave in waves:
-            await self._timed("waves", _SHARES["waves"] / len(waves), self._wave(*wave))
+            await self._timed("waves", _SHARES["waves"] / len(waves), self._wave(wave))
         counts = self._user_counts()
         share = _SHARES["users"] / len(counts)
         longest = min(self.max_prompt_tokens, int(self._prompt_rate * share * self.seconds / 8))
@@ -110,10 +110,11 @@ class Sweep:
         await run
         phase.end_ns = time.monotonic_ns()
 
-    def _waves(self) -> list[tuple[int, int]]:
-        """(requests, prompt tokens): all rows over deep and short contexts, fewer over deeper ones.
+    def _waves(self) -> list[list[int]]:
+        """The lengths of the prompts of each wave: all rows over deep and short contexts, fewer over deeper.
 
-        The prompts of one wave may take a part of the time only.
+        In the last one the sequence that stays to the end has a far longer context than all others, which
+        attention may have to wait for. The prompts of one wave may take a part of the time only.
         """
         limits = self.limits
         rows = limits.max_num_seqs
@@ -121,21 +122,28 @@ class Sweep:
         affordable = int(self._prompt_rate * self.seconds * _PREFILL_SHARE)
         total = min(affordable, limits.num_blocks * limits.block_size * 3 // 4)
         longest = limits.max_model_len // 2
-        depths = [
-            (rows, total // rows),
-            (rows, _SHORT_PROMPT),
-            (some, total // some),
-            (few, total // few),
-        ]
-        return [(count, max(min(depth, longest), _SHORT_PROMPT)) for count, depth in depths]
 
-    async def _wave(self, count: int, prompt_tokens: int) -> None:
-        """Answers end one after the other, down from `count` rows to one, until the time is over."""
-        stride = max(self.limits.max_num_seqs // count // 4, 1)
-        longest = self.limits.max_model_len - prompt_tokens
+        def alike(count: int, depth: int) -> list[int]:
+            return [max(min(depth, longest), _SHORT_PROMPT)] * count
+
+        uneven = alike(some - 1, total // some // 2) + alike(1, total // 8)
+        return [
+            alike(rows, total // rows),
+            alike(rows, _SHORT_PROMPT),
+            alike(some, total // some),
+            alike(few, total // few),
+            uneven,
+        ]
+
+    async def _wave(self, prompts: list[int]) -> None:
+        """Answers end one after the other, down to the last one, until the time is over."""
+        stride = max(self.limits.max_num_seqs // len(prompts) // 4, 1)
+        asks = [
+            Ask(tokens, min(_LEAST_OUTPUT + stride * place, self.limits.max_model_len - tokens))
+            for place, tokens in enumerate(prompts)
+        ]
         while self._time_left() > 0:
-            outputs = [min(_LEAST_OUTPUT + stride * i, longest) for i in range(count)]
-            await asyncio.gather(*(self._send(Ask(prompt_tokens, output)) for output in outputs))
+            await asyncio.gather(*(self._send(ask) for ask in asks))
 
     def _user_counts(self) -> list[int]:
         """1, 4, 16, ... as many as run at once."""
