@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.online_softmax import combine_parts, softmax_step, store_split
+from kernels.triton.online_softmax import combine_parts, softmax_step, store_split, store_whole
 from kernels.triton.paged_cache import tile_offsets
 from kernels.triton.pdl import EARLY, LATE, Trigger, launch_options, trigger_code
 
@@ -173,8 +173,7 @@ def decode_splits(
         gdc_launch_dependents()
     head = row * (KV_HEADS * GROUP) + kv_head * GROUP + group
     if active == 1:
-        out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + head[:, None] * HEAD_DIM + dims[None, :], out, mask=q_mask)
+        store_whole(out_ptr, head, acc, total, group < GROUP, HEAD_DIM)
     else:
         part = head * num_splits + split
         store_split(partial_ptr, stats_ptr, part, acc, top, total, group < GROUP, HEAD_DIM)

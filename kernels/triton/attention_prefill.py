@@ -22,7 +22,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.triton.online_softmax import softmax_step
+from kernels.triton.online_softmax import softmax_step, store_whole
 from kernels.triton.paged_cache import tile_offsets
 
 _LOG2_E = 1.4426950408889634
@@ -156,27 +156,21 @@ def prefill_tiles(
     positions = before + query
     table_ptr = tables_ptr + chunk.to(tl.int64) * table_stride
     end = before + tl.minimum(first + POSITIONS, num_queries)
-    begin = 0
-    if WINDOW > 0:
-        begin = tl.maximum(before + first - WINDOW + 1, 0) // BLOCK_KEYS * BLOCK_KEYS
-        diagonal = begin
-    else:
-        diagonal = (before + first + 1) // BLOCK_KEYS * BLOCK_KEYS
+    masked_from = before + first + 1 if WINDOW == 0 else tl.maximum(before + first - WINDOW + 1, 0)
+    masked_from = masked_from // BLOCK_KEYS * BLOCK_KEYS
     top = tl.full([BLOCK_ROWS], -1e29, tl.float32)  # above a masked score, so that a row of them weighs 0
     total = tl.zeros([BLOCK_ROWS], tl.float32)
     acc = tl.zeros([BLOCK_ROWS, DIM_PAD], tl.float32)
     if WINDOW == 0:
         acc, top, total = _attend_tiles(
-            acc, top, total, q, keys_ptr, values_ptr, table_ptr, begin, diagonal, positions, kv_head,
+            acc, top, total, q, keys_ptr, values_ptr, table_ptr, 0, masked_from, positions, kv_head,
             scale_log2, False, KV_HEADS, HEAD_DIM, DIM_PAD, BLOCK_SIZE, BLOCK_KEYS, WINDOW,
         )  # fmt: skip
     acc, top, total = _attend_tiles(
-        acc, top, total, q, keys_ptr, values_ptr, table_ptr, diagonal, end, positions, kv_head, scale_log2,
+        acc, top, total, q, keys_ptr, values_ptr, table_ptr, masked_from, end, positions, kv_head, scale_log2,
         True, KV_HEADS, HEAD_DIM, DIM_PAD, BLOCK_SIZE, BLOCK_KEYS, WINDOW,
     )  # fmt: skip
-    out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
-    out_rows = token * (KV_HEADS * GROUP) + head
-    tl.store(out_ptr + out_rows[:, None] * HEAD_DIM + dims[None, :], out, mask=mask)
+    store_whole(out_ptr, token * (KV_HEADS * GROUP) + head, acc, total, used, HEAD_DIM)
 
 
 def attend_chunks(

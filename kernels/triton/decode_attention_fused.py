@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.online_softmax import MASKED, softmax_step, store_split
+from kernels.triton.online_softmax import MASKED, softmax_step, store_split, store_whole
 from kernels.triton.paged_cache import load_tile, prefetch_tile
 from kernels.triton.pdl import EARLY, LATE, launch_options, trigger_code
 from kernels.triton.rotated_heads import rotary_row, rotated_head, rotated_queries
@@ -116,10 +116,9 @@ def _attend_dot(
     first = split * share
     last = tl.minimum(first + share, num_cached)
     table_ptr = block_tables_ptr + row * table_stride
-    dims = tl.arange(0, HEAD_DIM)
     cos, sin = rotary_row(rotary_ptr, tl.load(positions_ptr + row), HEAD_DIM)
     if AHEAD:
-        k, v, inside_tile = load_tile(
+        k, v, in_tile = load_tile(
             keys_ptr, values_ptr, table_ptr, first, last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS
         )
     elif TRIGGER:
@@ -148,24 +147,19 @@ def _attend_dot(
         total += 1.0
         acc += value.to(tl.float32)[None, :]
     if AHEAD:
-        acc, highest, total = softmax_step(
-            acc, highest, total, q, tl.trans(k), v, inside_tile[None, :], SCALE
-        )
+        acc, highest, total = softmax_step(acc, highest, total, q, tl.trans(k), v, in_tile[None, :], SCALE)
     for start in range(first + AHEAD * BLOCK_KEYS, last, BLOCK_KEYS):
-        k, v, inside_tile = load_tile(
+        k, v, in_tile = load_tile(
             keys_ptr, values_ptr, table_ptr, start, last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS
         )
-        acc, highest, total = softmax_step(
-            acc, highest, total, q, tl.trans(k), v, inside_tile[None, :], SCALE
-        )
+        acc, highest, total = softmax_step(acc, highest, total, q, tl.trans(k), v, in_tile[None, :], SCALE)
     if TRIGGER == LATE:
         gdc_launch_dependents()
 
     heads = row * HEADS + kv_head * GROUP + members
     inside = members < GROUP
     if SPLITS == 1:
-        result = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + heads[:, None] * HEAD_DIM + dims[None, :], result, mask=inside[:, None])
+        store_whole(out_ptr, heads, acc, total, inside, HEAD_DIM)
     else:
         part = heads * SPLITS + split
         store_split(partial_out_ptr, partial_sums_ptr, part, acc, highest, total, inside, HEAD_DIM)
@@ -230,11 +224,7 @@ def _attend_single_tile(
     for member in tl.static_range(GROUP):
         head = kv_head * GROUP + member
         q = rotated_head(qkv_row + head * HEAD_DIM, q_weight_ptr, cos, sin, EPS, HEAD_DIM) * SCALE
-        scores = tl.where(visible, tl.sum(k * q[None, :], 1), MASKED)
-        highest = tl.max(scores, 0)
-        weights = tl.where(visible, tl.exp2(scores - highest), 0.0)
-        total = tl.sum(weights, 0)
-        acc = tl.sum(v * weights[:, None], 0)
+        acc, highest, total = _attend_one_head(q, k, v, visible)
         if SPLITS == 1:
             result = (acc / total).to(out_ptr.dtype.element_ty)
             tl.store(out_ptr + (row * HEADS + head) * HEAD_DIM + dims, result)
@@ -245,6 +235,15 @@ def _attend_single_tile(
             tl.store(partial_sums_ptr + part * 2 + 1, total)
     if TRIGGER == LATE:
         gdc_launch_dependents()
+
+
+@triton.jit
+def _attend_one_head(q, k, v, visible):
+    """(weighted values' sum [D], highest score, weights' sum) for q [D], k and v [N, D], fp32."""
+    scores = tl.where(visible, tl.sum(k * q[None, :], 1), MASKED)
+    highest = tl.max(scores, 0)
+    weights = tl.where(visible, tl.exp2(scores - highest), 0.0)
+    return tl.sum(v * weights[:, None], 0), highest, tl.sum(weights, 0)
 
 
 @triton.jit

@@ -33,6 +33,15 @@ def softmax_step(acc, top, total, q, k, v, visible, scale_log2):
 
 
 @triton.jit
+def store_whole(out_ptr, head, acc, total, inside, HEAD_DIM: tl.constexpr):
+    """For several heads whose context is not split: out [heads, HEAD_DIM]; otherwise as `store_split`."""
+    dims = tl.arange(0, acc.shape[1])
+    mask = inside[:, None] & (dims < HEAD_DIM)[None, :]
+    result = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + head[:, None] * HEAD_DIM + dims[None, :], result, mask=mask)
+
+
+@triton.jit
 def store_split(partial_ptr, stats_ptr, part, acc, top, total, inside, HEAD_DIM: tl.constexpr):
     """For several heads: part [M] says where; acc [M, D], top and total [M]; D is HEAD_DIM or padded."""
     dims = tl.arange(0, acc.shape[1])
