@@ -75,17 +75,19 @@ class SocketPoller:
 
     def _read(self) -> None:
         """Read and write what is ready, and again after a pause, until nothing is."""
-        offset_ns = _monotonic_minus_realtime_ns()
         ready = self._epoll.poll(0, READS_AT_ONCE)
-        for descriptor, events in ready:
-            link = self._links.get(descriptor)
-            if link is not None:  # else closed because of what another socket brought
-                link.ready(events, offset_ns)
-        if ready:
+        if not ready:
+            self._gate.modify(self._epoll, select.EPOLLIN | select.EPOLLONESHOT)
+            return
+        offset_ns = _monotonic_minus_realtime_ns()
+        try:
+            for descriptor, events in ready:
+                link = self._links.get(descriptor)
+                if link is not None:  # else closed because of what another socket brought
+                    link.ready(events, offset_ns)
+        finally:  # a receiver that fails does not end the reading of others
             pause_ns = 0 if len(ready) == READS_AT_ONCE else PAUSE_NS
             self._timer.wake_at(time.monotonic_ns() + pause_ns)
-        else:
-            self._gate.modify(self._epoll, select.EPOLLIN | select.EPOLLONESHOT)
 
 
 class SocketLink:
@@ -96,7 +98,8 @@ class SocketLink:
     def __init__(self, poller: SocketPoller, connected: socket.socket, receiver: Receiver) -> None:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        with contextlib.suppress(OSError):  # some sandboxes have no such times
+            connected.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.closed = False
         self._poller, self._socket, self._receiver = poller, connected, receiver
         self._last_ns = 0

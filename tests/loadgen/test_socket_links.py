@@ -140,6 +140,26 @@ def test_a_link_that_another_one_closes_hears_nothing_more() -> None:
     run(receive)
 
 
+def test_a_receiver_that_fails_does_not_end_the_others() -> None:
+    def fail() -> None:
+        raise RuntimeError("as meant")
+
+    async def receive(poller: SocketPoller) -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        pairs = [tcp_pair() for _ in range(3)]
+        ears = [Heard(fail), Heard(), Heard()]
+        for (ours, theirs), heard in zip(pairs, ears, strict=True):
+            SocketLink(poller, ours, heard)
+            theirs.send(b"a")
+        await until(lambda: all(heard.reads for heard in ears))
+        assert len(failures) == 1
+        for _, theirs in pairs:
+            theirs.close()
+
+    run(receive)
+
+
 @pytest.mark.parametrize("reset", [False, True])
 def test_the_end_of_a_connection_is_told_once(reset: bool) -> None:
     async def receive(poller: SocketPoller) -> None:
