@@ -29,7 +29,7 @@ OFFLINE = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    cpu_us: float  # of a request
+    cpu_us: float  # for each `TOKENS` that the server sent meanwhile, which is a request
     offered_rps: float
     complete: int  # requests that were answered whole
 
@@ -48,9 +48,11 @@ def measure(command: list[str]) -> Cost:
     if len(received_ns) < 20:
         raise RuntimeError(f"{command[:4]} sent {len(received_ns)} requests: {last_words}")
     window = received_ns[len(received_ns) // 10 : -(len(received_ns) // 10)]
-    used_s = float(np.diff(np.interp(window[[0, -1]], times_ns, cpu_s))[0])
+    begin_ns, end_ns = window[[0, -1]]
+    used_s = float(np.diff(np.interp([begin_ns, end_ns], times_ns, cpu_s))[0])
+    tokens = sum(begin_ns <= time_ns < end_ns for truth in truths for time_ns in truth.token_times_ns)
     return Cost(
-        cpu_us=used_s / len(window) * 1e6,
+        cpu_us=used_s / (tokens / TOKENS) * 1e6,
         offered_rps=(len(received_ns) - 1) / float(received_ns[-1] - received_ns[0]) * 1e9,
         complete=sum(len(truth.token_times_ns) == TOKENS for truth in truths),
     )
