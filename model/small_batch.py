@@ -15,7 +15,6 @@ import torch
 from kernels.attention.interface import DecodeBatch
 from kernels.gpu import gpu_of
 from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fused_decode_attention
-from kernels.triton.deferred_norm import DeferredNorm
 from kernels.triton.embedding import embed_tokens
 from kernels.triton.epilogue import Epilogue
 from kernels.triton.exchange_norm import exchange_norm
@@ -80,7 +79,7 @@ class SmallBatchDecode:
         gpu = gpu_of(weight.device)
         self._device_name = "cpu" if gpu is None else gpu.name
         self.max_rows = max_rows or most_rows(self._device_name, self.shape)
-        self._buffers = _Buffers.allocate(self.shape, config.num_layers, self.max_rows, weight)
+        self._buffers = _Buffers.allocate(self.shape, self.max_rows, weight)
         self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
         self._norms = [_head_norms(layer) for layer in self._layers]
 
@@ -115,20 +114,23 @@ class SmallBatchDecode:
         context = DecodeContext(
             batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
         )
-        next_norms = [*(layer.input_layernorm.weight for layer in self._layers[1:]), model.norm.weight]
         step.embed(token_ids)
         for index, layer in enumerate(self._layers):
-            attention, mlp, mlp_norm = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
+            attention, mlp = layer.self_attn, layer.mlp
             qkv_proj = attention.qkv_proj
             step.product_of_norm(
                 layer.input_layernorm.weight, qkv_proj.weight, step.qkv, tiles.qkv, bias=qkv_proj.bias
             )
             step.attend(self.attention.caches[index], context, self._norms[index])
-            step.add_o(attention.o_proj.weight, mlp_norm)
+            step.add_o(attention.o_proj.weight)
             step.product_of_norm(
-                mlp_norm, mlp.gate_up_proj.weight, step.activations, tiles.gate_up, Epilogue.SILU_AND_MUL
+                layer.post_attention_layernorm.weight,
+                mlp.gate_up_proj.weight,
+                step.activations,
+                tiles.gate_up,
+                Epilogue.SILU_AND_MUL,
             )
-            step.add_product(step.activations, mlp.down_proj.weight, tiles.down, next_norms[index])
+            step.add_product(step.activations, mlp.down_proj.weight, tiles.down)
         step.head(logits)
 
 
@@ -157,8 +159,7 @@ class _Buffers:
     """Activations of one step, flat: a step of M rows takes the first M rows' worth of each."""
 
     residual: torch.Tensor  # [rows, hidden] fp32
-    normed: torch.Tensor  # [rows, hidden]; or multiplied by the norm's weight alone, if it is deferred
-    squares: torch.Tensor  # [2 * layers, rows] int64, of deferred norms
+    normed: torch.Tensor  # [rows, hidden]
     qkv: torch.Tensor  # [rows, q + k + v rows]
     attended: torch.Tensor  # [rows, heads * head_dim]
     activations: torch.Tensor  # [rows, intermediate]
@@ -167,7 +168,7 @@ class _Buffers:
     partial_sums: torch.Tensor  # [MAX_ROW_SPLITS * heads * 2] fp32
 
     @staticmethod
-    def allocate(shape: StepShape, num_layers: int, rows: int, weight: torch.Tensor) -> _Buffers:
+    def allocate(shape: StepShape, rows: int, weight: torch.Tensor) -> _Buffers:
         """Of a weight's type, and where it is."""
         dtype = weight.dtype
         q_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
@@ -179,7 +180,6 @@ class _Buffers:
         return _Buffers(
             residual=empty(rows, shape.hidden_size),
             normed=empty(rows, shape.hidden_size, of=dtype),
-            squares=empty(2 * num_layers, rows, of=torch.int64),
             qkv=empty(rows, q_size + 2 * kv_size, of=dtype),
             attended=empty(rows, q_size, of=dtype),
             activations=empty(rows, shape.intermediate_size, of=dtype),
@@ -202,7 +202,7 @@ class _Step:
     ) -> None:
         self.tiles = tiles
         self.eps = decoder.config.rms_norm_eps
-        self.tp = tp = decoder.tp
+        self.tp = decoder.tp
         self.mailboxes = mailboxes
         self.decoder = decoder
         self.num_rows = num_rows
@@ -217,14 +217,9 @@ class _Step:
         self._pending: torch.Tensor | None = None
         self._num_exchanges = 0
         self._attention_partials: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._defers_norms = tiles.deferred_norm and tp.size == 1 and self.normed.dtype != torch.float16
-        self._deferred: DeferredNorm | None = None  # which the next product has to finish
-        self._num_deferred = 0
 
     def embed(self, token_ids: torch.Tensor) -> None:
         table = self.decoder.model.embed_tokens
-        if self._defers_norms:
-            self._buffers.squares.zero_()
         embed_tokens(token_ids, table.weight, self.residual, first=table.part.first)
         self.residual = self.tp.all_reduce(self.residual)
 
@@ -248,10 +243,6 @@ class _Step:
         bias: torch.Tensor | None = None,
     ) -> None:
         """out = epilogue(norm(residual) @ weight.T + bias); the norm takes a kernel of its own if it must."""
-        if self._deferred is not None:
-            skinny_gemm(self.normed, weight, out, tile, epilogue, bias=bias, norm=self._deferred)
-            self._deferred = None
-            return
         if tile.kernel == "gemv" and self._pending is None:
             gemv(
                 self.residual,
@@ -304,18 +295,16 @@ class _Step:
         )
         self._attention_partials = (partial_out, partial_sums) if parts[-1] > 1 else None
 
-    def add_o(self, weight: torch.Tensor, next_norm_weight: torch.Tensor) -> None:
+    def add_o(self, weight: torch.Tensor) -> None:
         """residual += attended @ weight.T, after attention's splits have been combined."""
         if self._attention_partials is not None:
             if self.tiles.attention.combine == "projection" and self.tp.size == 1:
                 split_combine_gemv(*self._attention_partials, weight, self.residual, self.tiles.o)
                 return
             split_combine(*self._attention_partials, self.attended)
-        self.add_product(self.attended, weight, self.tiles.o, next_norm_weight)
+        self.add_product(self.attended, weight, self.tiles.o)
 
-    def add_product(
-        self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile, next_norm_weight: torch.Tensor
-    ) -> None:
+    def add_product(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> None:
         """residual += x @ weight.T, or its parts are left for the next norm to add."""
         if self.tp.size > 1:
             parts = self._own_parts(x, weight, tile)
@@ -326,19 +315,7 @@ class _Step:
             return
         if tile.splits > 1 and tile.reduce == "partials":
             self._pending = _view(self._buffers.partials, tile.splits, *self.residual.shape)
-        elif tile.splits == 1 and self._defers_norms:
-            squares = self._buffers.squares[self._num_deferred, : self.num_rows]
-            self._deferred = DeferredNorm(next_norm_weight, self.normed, squares, self.eps)
-            self._num_deferred += 1
-        skinny_gemm(
-            x,
-            weight,
-            self.residual,
-            tile,
-            Epilogue.ADD,
-            partials=self._pending,
-            next_norm=self._deferred,
-        )
+        skinny_gemm(x, weight, self.residual, tile, Epilogue.ADD, partials=self._pending)
 
     def _own_parts(self, x: torch.Tensor, weight: torch.Tensor, tile: LinearTile) -> torch.Tensor:
         """This rank's x @ weight.T as [splits, M, hidden] fp32, to be summed."""

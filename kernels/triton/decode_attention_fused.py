@@ -73,7 +73,7 @@ def fused_decode_attention(
         out, partial_out, partial_sums, context.block_tables.stride(0),
         EPS=0.0 if norms is None else norms.eps, SCALE=scale * math.log2(math.e),
         HEAD_DIM=head_dim, KV_HEADS=num_kv_heads, GROUP=out.shape[1] // (num_kv_heads * head_dim),
-        BLOCK_SIZE=block_size, SPLITS=tile.splits, BLOCK_KEYS=tile.block_keys, AHEAD=tile.ahead,
+        BLOCK_SIZE=block_size, SPLITS=tile.splits, BLOCK_KEYS=tile.block_keys,
         TRIGGER=code, num_warps=tile.num_warps, num_stages=tile.num_stages, **launch_options(code),
     )  # fmt: skip
 
@@ -102,7 +102,6 @@ def _attend_dot(
     BLOCK_SIZE: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
-    AHEAD: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
     """The query heads of a group, padded to 16, against tiles of cached keys on tensor cores."""
@@ -117,15 +116,10 @@ def _attend_dot(
     last = tl.minimum(first + share, num_cached)
     table_ptr = block_tables_ptr + row * table_stride
     cos, sin = rotary_row(rotary_ptr, tl.load(positions_ptr + row), HEAD_DIM)
-    if AHEAD:
-        k, v, in_tile = load_tile(
-            keys_ptr, values_ptr, table_ptr, first, last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS
-        )
-    elif TRIGGER:
+    if TRIGGER:
         prefetch_tile(
             keys_ptr, values_ptr, table_ptr, first, last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS
         )
-    if TRIGGER:
         gdc_wait()
 
     HEADS: tl.constexpr = KV_HEADS * GROUP
@@ -146,9 +140,7 @@ def _attend_dot(
         highest = tl.sum(q.to(tl.float32) * key.to(tl.float32)[None, :], 1) * SCALE
         total += 1.0
         acc += value.to(tl.float32)[None, :]
-    if AHEAD:
-        acc, highest, total = softmax_step(acc, highest, total, q, tl.trans(k), v, in_tile[None, :], SCALE)
-    for start in range(first + AHEAD * BLOCK_KEYS, last, BLOCK_KEYS):
+    for start in range(first, last, BLOCK_KEYS):
         k, v, in_tile = load_tile(
             keys_ptr, values_ptr, table_ptr, start, last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS
         )
@@ -189,7 +181,6 @@ def _attend_single_tile(
     BLOCK_SIZE: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
-    AHEAD: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
     """One tile of keys and values a program, in registers before the wait for q, on CUDA cores."""

@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.deferred_norm import DeferredNorm, inverse_rms, prepare_norm
 from kernels.triton.epilogue import ADD, SILU_AND_MUL, STORE, Epilogue
 from kernels.triton.pdl import EARLY, LATE, launch_options, prefetch_to_l2, trigger_code
 from kernels.triton.tiles import LinearTile
@@ -32,13 +31,8 @@ def skinny_gemm(
     *,
     bias: torch.Tensor | None = None,
     partials: torch.Tensor | None = None,
-    norm: DeferredNorm | None = None,
-    next_norm: DeferredNorm | None = None,
 ) -> None:
     """Epilogue(x @ weight.T + bias) for x [M, K] of the weight's type, M up to 64; epilogues as in `gemv`.
-
-    With `norm`, whose `scaled` is x, the product is divided by the root mean square that `norm.squares` tell.
-    With `next_norm` the epilogue is ADD, in one split, and what is in `out` then is prepared for that norm.
 
     With splits, the epilogue is ADD. Under "atomic" the splits add to out [M, N], fp32, in no fixed order.
     Under "partials" they leave `out` alone and write partials [splits, M, N], fp32: whoever reads `out` next
@@ -47,11 +41,7 @@ def skinny_gemm(
     """
     num_rows, k = x.shape
     n = out.shape[1]
-    if (
-        num_rows > MAX_ROWS
-        or k % (tile.splits * tile.block_k)
-        or (tile.splits > 1 and (epilogue != ADD.value or next_norm is not None))
-    ):
+    if num_rows > MAX_ROWS or k % (tile.splits * tile.block_k) or (tile.splits > 1 and epilogue != ADD.value):
         raise ValueError(f"no product of {num_rows} rows with a weight [{n}, {k}] under {tile}")
     code = trigger_code(tile.trigger, x.device)
     _skinny_gemm[(triton.cdiv(n, tile.block_n), tile.splits)](
@@ -59,12 +49,7 @@ def skinny_gemm(
         weight,
         bias,
         out if partials is None else partials,
-        None if norm is None else norm.squares,
-        None if next_norm is None else next_norm.weight,
-        None if next_norm is None else next_norm.scaled,
-        None if next_norm is None else next_norm.squares,
         num_rows,
-        EPS=0.0 if norm is None else norm.eps,
         N=n,
         K=k,
         SPLITS=tile.splits,
@@ -73,7 +58,6 @@ def skinny_gemm(
         BLOCK_K=tile.block_k,
         EPILOGUE=epilogue.value,
         ATOMIC=tile.splits > 1 and tile.reduce == "atomic",
-        PREFETCH=tile.prefetch,
         TRIGGER=code,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
@@ -87,12 +71,7 @@ def _skinny_gemm(
     weight_ptr,
     bias_ptr,
     out_ptr,
-    squares_ptr,
-    next_norm_weight_ptr,
-    next_scaled_ptr,
-    next_squares_ptr,
     num_rows,
-    EPS: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -101,7 +80,6 @@ def _skinny_gemm(
     BLOCK_K: tl.constexpr,
     EPILOGUE: tl.constexpr,
     ATOMIC: tl.constexpr,
-    PREFETCH: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
     PART: tl.constexpr = K // SPLITS
@@ -116,11 +94,8 @@ def _skinny_gemm(
     if TRIGGER:
         if TRIGGER == EARLY:
             gdc_launch_dependents()
-        END: tl.constexpr = PREFETCH * BLOCK_K if PREFETCH * BLOCK_K < PART else PART
-        _prefetch_tiles(weight_ptr, rows, split * PART, END, N, K, BLOCK_K, EPILOGUE == SILU_AND_MUL)
+        _prefetch_first_tiles(weight_ptr, rows, split * PART, N, K, PART, BLOCK_K, EPILOGUE == SILU_AND_MUL)
         gdc_wait()
-    if squares_ptr is not None:  # here, so that they arrive during the main loop
-        squares = tl.load(squares_ptr + m, mask=m < num_rows, other=0)
 
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     up_acc = acc
@@ -133,10 +108,6 @@ def _skinny_gemm(
     if TRIGGER == LATE:
         gdc_launch_dependents()
 
-    if squares_ptr is not None:
-        factor = inverse_rms(squares, EPS, K)[None, :]
-        acc *= factor
-        up_acc *= factor
     if bias_ptr is not None:
         acc += tl.load(bias_ptr + rows)[:, None].to(tl.float32)
     out_ptrs = out_ptr + m[None, :] * N + n[:, None]
@@ -146,13 +117,7 @@ def _skinny_gemm(
     elif EPILOGUE == SILU_AND_MUL:
         tl.store(out_ptrs, (acc * tl.sigmoid(acc) * up_acc).to(out_ptr.dtype.element_ty), mask=mask)
     elif SPLITS == 1:
-        acc += tl.load(out_ptrs, mask=mask, other=0.0)
-        tl.store(out_ptrs, acc, mask=mask)
-        if next_scaled_ptr is not None:
-            inside = inside_m & (n < N)[:, None]
-            prepare_norm(
-                next_norm_weight_ptr, next_scaled_ptr, next_squares_ptr, acc, n, m, inside, num_rows, N
-            )
+        tl.store(out_ptrs, tl.load(out_ptrs, mask=mask, other=0.0) + acc, mask=mask)
     elif ATOMIC:
         tl.atomic_add(out_ptrs, acc, mask=mask, sem="relaxed")
     else:
@@ -160,17 +125,18 @@ def _skinny_gemm(
 
 
 @triton.jit
-def _prefetch_tiles(
+def _prefetch_first_tiles(
     weight_ptr,
     rows,
     first_k,
-    END: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    PART: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GATED: tl.constexpr,
 ):
-    """Those of END columns: the waiting time reads them from memory to L2."""
+    """Two tiles: the waiting time reads them from memory to L2."""
+    END: tl.constexpr = 2 * BLOCK_K if 2 * BLOCK_K < PART else PART
     lines = (
         weight_ptr + rows[:, None].to(tl.int64) * K + (first_k + tl.arange(0, BLOCK_K // 64) * 64)[None, :]
     )

@@ -30,7 +30,6 @@ class LinearTile:
     num_stages: int = 1  # skinny: tiles in flight
     splits: int = 1  # skinny, adding to the residual: programs that share a product's inner dimension
     reduce: Literal["partials", "atomic"] = "partials"  # how splits are summed; atomic: in no fixed order
-    prefetch: int = 2  # skinny: tiles of the weight that the wait for x reads from memory to L2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,6 @@ class AttentionTile:
     num_stages: int = 2
     trigger: Literal["none", "early", "late"] = "early"
     combine: Literal["kernel", "projection"] = "kernel"  # projection: of o, one row only
-    ahead: bool = False  # dot: the first tile of each split is loaded to registers before the wait for q
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,6 @@ class StepTiles:
     gate_up: LinearTile
     down: LinearTile
     lm_head: LinearTile
-    deferred_norm: bool = False
-    """o and down prepare the norm behind them and the product behind that divides by the root mean square: no
-    kernel for norms. All products have to be `skinny`, in one split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +74,7 @@ def step_tiles(device_name: str, shape: StepShape, num_rows: int, max_context: i
     if tiles is None:
         return default_tiles(shape, num_rows, max_context)
     linear = {kind: LinearTile(**tiles[kind]) for kind in ("qkv", "o", "gate_up", "down", "lm_head")}
-    attention = _tuned_attention(tiles["attention"], num_rows, max_context)
-    return StepTiles(attention=attention, deferred_norm=tiles.get("deferred_norm", False), **linear)
+    return StepTiles(attention=_tuned_attention(tiles["attention"], num_rows, max_context), **linear)
 
 
 def most_rows(device_name: str, shape: StepShape) -> int:

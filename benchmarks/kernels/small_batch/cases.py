@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
+from kernels.triton.tiles import AttentionTile, LinearTile
 from model.config import ModelConfig
 
-ROWS = (1, 2, 4, 6, 8, 16, 32, 64)
+ROWS = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (512, 1536, 4096)  # of the graphs that engine/runner/graph_runner.py captures
 BLOCK_SIZE = 128
 KINDS = ("qkv", "o", "gate_up", "down", "lm_head")
@@ -186,38 +184,8 @@ def linear_candidates(model: str, kind: str, num_rows: int) -> list[LinearTile]:
     return [*(GEMV_TWO_ROWS[model][kind] if num_rows == 2 else []), *SKINNY[model][kind], *narrow, *halves]
 
 
-def variants(tile: LinearTile) -> list[LinearTile]:
-    """The same tile, which waits with more of its weight at hand, or lets the next kernel start at once."""
-    if tile.kernel != "skinny":
-        return []
-    return [replace(tile, trigger="early"), *(replace(tile, prefetch=tiles) for tiles in (4, 8, 16))]
-
-
-def first_steps(tiles: StepTiles, model: str, num_rows: int) -> list[StepTiles]:
-    """Where to start improving a step, one kind of kernel at a time, from: they differ in several kinds."""
-    starts = [tiles]
-    if num_rows == 2:
-        starts.append(replace(tiles, **{kind: GEMV_TWO_ROWS[model][kind][0] for kind in KINDS}))
-    if 1 < num_rows <= MOST_NARROW_ROWS and model in NARROW_SKINNY:
-        narrow = {kind: NARROW_SKINNY[model][kind][0] for kind in ("o", "gate_up", "down")}
-        starts.append(replace(tiles, deferred_norm=True, **narrow))
-    return starts
-
-
 def _dot(splits: int, keys: int, stages: int = 3, **fields: str) -> AttentionTile:
     return AttentionTile("dot", keys, splits, num_stages=stages, **fields)  # type: ignore[arg-type]
-
-
-def _ahead(num_rows: int, max_context: int) -> list[AttentionTile]:
-    """Splits of one to three tiles, as many as the card runs at once."""
-    return [
-        AttentionTile("dot", keys, splits, warps, num_stages=2, trigger=trigger, ahead=True)  # type: ignore[arg-type]
-        for keys, warps in ((64, 4), (128, 8))
-        for tiles in (1, 2, 3)
-        for splits in (-(-max_context // (keys * tiles)),)
-        for trigger in ("early", "late")
-        if num_rows * splits <= 128
-    ]
 
 
 def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]:
@@ -230,14 +198,13 @@ def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]
             for stages, t in ((3, "late"), (5, "late"), (3, "early"))
         ]
     if max_context > 512:
-        splits = {1: (8, 16, 24), 2: (8, 12, 16), 4: (4, 6, 8, 12), 6: (3, 4, 6, 8)}
+        splits = {1: (8, 16, 24), 2: (8, 12, 16), 4: (4, 6, 8, 12)}
         tiles = [
             _dot(count, keys, stages)
             for count in splits.get(num_rows, (2, 4, 6, 8))
             for keys, stages in ((64, 3), (128, 2))
         ]
-        return [*tiles, *_ahead(num_rows, max_context), _dot(4, 64, trigger="late"), _dot(4, 64, 5)]
-    ahead = _ahead(num_rows, max_context)
+        return [*tiles, _dot(4, 64, trigger="late"), _dot(4, 64, 5)]
     if num_rows == 1:
         return [
             AttentionTile("single_tile", 64, 8, combine="projection"),
@@ -246,7 +213,5 @@ def attention_candidates(num_rows: int, max_context: int) -> list[AttentionTile]
             _dot(4, 128, 2, combine="projection"),
             _dot(4, 128, 2),
             _dot(8, 64),
-            *ahead,
         ]
-    others = [_dot(8, 64), _dot(4, 64), _dot(2, 64), _dot(2, 64, trigger="late"), _dot(1, 64)]
-    return [_dot(4, 128, 2), *others, *ahead]
+    return [_dot(4, 128, 2), _dot(8, 64), _dot(4, 64), _dot(2, 64), _dot(2, 64, trigger="late"), _dot(1, 64)]

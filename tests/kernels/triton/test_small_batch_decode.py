@@ -41,8 +41,6 @@ SKINNY = LinearTile("skinny", block_n=64, block_k=64, num_warps=4, num_stages=3)
 SPLIT = replace(SKINNY, block_n=128, splits=2)  # fits where the inner dimension is a multiple of 128
 ONE_ROW = StepTiles(GEMV, AttentionTile("single_tile", 16, 3, combine="projection"), GEMV, GEMV, GEMV, GEMV)
 MANY_ROWS = StepTiles(SKINNY, AttentionTile("dot", 16, 2), SPLIT, SKINNY, SKINNY, SKINNY)
-NARROW = replace(SKINNY, block_n=32)
-DEFERRED = replace(MANY_ROWS, o=NARROW, down=NARROW, deferred_norm=True)
 MIXED = StepTiles(GEMV, AttentionTile("dot", 16, 1), SPLIT, GEMV, GEMV, SKINNY)  # gemv after split parts
 
 
@@ -68,11 +66,10 @@ class PagedCaches:
     [
         ("qwen3", [21], 0, ONE_ROW),
         ("qwen3", [17, 3, 32], 1, MANY_ROWS),
-        ("qwen3", [17, 3, 32], 1, DEFERRED),
         ("llama3", [5, 18], 0, MIXED),
         ("qwen2", [30], 1, replace(ONE_ROW, attention=AttentionTile("dot", 16, 2))),
     ],
-    ids=["one row", "many rows", "deferred norms", "mixed", "bias"],
+    ids=["one row", "many rows", "mixed", "bias"],
 )
 def test_step_equals_the_generic_decoder(
     architecture: str, lens: list[int], num_padding: int, tiles: StepTiles

@@ -47,8 +47,6 @@ def assert_fit(tiles: StepTiles, shape: StepShape, num_rows: int, max_context: i
             assert k % (tile.splits * tile.block_k) == 0
             assert tile.splits <= MAX_SPLITS
             assert tile.splits == 1 or kind in ("o", "down")
-            assert not tiles.deferred_norm or tile.splits == 1
-        assert tile.kernel == "skinny" or not tiles.deferred_norm
     attention = tiles.attention
     assert 1 <= attention.splits <= MAX_ROW_SPLITS // num_rows
     assert attention.kernel == "dot" or attention.splits * attention.block_keys >= max_context
