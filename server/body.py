@@ -34,6 +34,8 @@ async def read_body(request: Request, model: type[BodyT], config: ServerConfig) 
     if raw and not is_json:
         # Other types are never parsed: browsers send them across sites without asking first.
         raise APIError(415, "send the body with the header 'Content-Type: application/json'")
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise APIError(415, "send the body as it is, without a Content-Encoding")
     _check_values(raw)
     try:
         body = model.model_validate_json(raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 import threading
@@ -81,6 +82,14 @@ def test_other_content_types(served: Any, content_type: str | None) -> None:
     answer = served.http.post(COMPLETIONS, content=b'{"prompt": "a"}', headers=headers)
     assert answer.status_code == 415
     assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
+def test_a_packed_body_is_named_as_the_fault(served: Any) -> None:
+    packed = gzip.compress(b'{"prompt": "a"}')
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = served.http.post(COMPLETIONS, content=packed, headers=headers)
+    assert answer.status_code == 415
+    assert "Content-Encoding" in answer.json()["error"]["message"]
 
 
 def test_body_limit(serve: Any) -> None:
