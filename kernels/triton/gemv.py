@@ -114,14 +114,11 @@ def _gemv(
     if TRIGGER == LATE:
         gdc_launch_dependents()
 
-    inverse_rms0 = 1.0
-    inverse_rms1 = 1.0
-    if norm_weight_ptr is not None:
-        inverse_rms0 = tl.rsqrt(tl.sum(squares0, 0) / K + EPS)
-        inverse_rms1 = tl.rsqrt(tl.sum(squares1, 0) / K + EPS)
-    _finish(out_ptr, bias_ptr, rows, sum0, up_sum0, inverse_rms0, N, EPILOGUE)
+    factor0 = _inverse_rms(squares0, norm_weight_ptr, EPS, K)
+    _finish(out_ptr, bias_ptr, rows, sum0, up_sum0, factor0, N, EPILOGUE)
     if M == 2:
-        _finish(out_ptr + N, bias_ptr, rows, sum1, up_sum1, inverse_rms1, N, EPILOGUE)
+        factor1 = _inverse_rms(squares1, norm_weight_ptr, EPS, K)
+        _finish(out_ptr + N, bias_ptr, rows, sum1, up_sum1, factor1, N, EPILOGUE)
 
 
 @triton.jit
@@ -173,14 +170,23 @@ def _prefetch_later_tiles(
 
 
 @triton.jit
-def _finish(out_ptr, bias_ptr, rows, sums, up_sums, inverse_rms, N: tl.constexpr, EPILOGUE: tl.constexpr):
-    """Reduce one row's sums [BLOCK_N, BLOCK_K] and write BLOCK_N results."""
-    result = tl.sum(sums, 1) * inverse_rms
+def _inverse_rms(squares, norm_weight_ptr, EPS: tl.constexpr, K: tl.constexpr):
+    """Of a row of x with these squares [BLOCK_K]; 1 where there is no norm."""
+    factor = 1.0
+    if norm_weight_ptr is not None:
+        factor = tl.rsqrt(tl.sum(squares, 0) / K + EPS)
+    return factor
+
+
+@triton.jit
+def _finish(out_ptr, bias_ptr, rows, sums, up_sums, factor, N: tl.constexpr, EPILOGUE: tl.constexpr):
+    """Reduce one row's sums [BLOCK_N, BLOCK_K], times a factor, and write BLOCK_N results."""
+    result = tl.sum(sums, 1) * factor
     mask = rows < N
     if bias_ptr is not None:
         result += tl.load(bias_ptr + rows, mask=mask, other=0.0).to(tl.float32)
     if EPILOGUE == ADD:
         result += tl.load(out_ptr + rows, mask=mask, other=0.0)
     if EPILOGUE == SILU_AND_MUL:
-        result *= tl.sigmoid(result) * tl.sum(up_sums, 1) * inverse_rms
+        result *= tl.sigmoid(result) * tl.sum(up_sums, 1) * factor
     tl.store(out_ptr + rows, result.to(out_ptr.dtype.element_ty), mask=mask)
