@@ -45,7 +45,7 @@ class Rendezvous:
     size: int
     all_reduce: AllReduce
     ranks_per_device: int  # more than 1 only on GPUs
-    number: int  # of rank 0's process, from 0
+    number: int  # of those in rank 0's process, from 0
 
 
 def open_rendezvous(devices: Sequence[torch.device], all_reduce: AllReduce) -> tuple[Rendezvous, Store]:
@@ -94,9 +94,14 @@ def join(
     if uses_nccl:
         logger.info("rank %d: NCCL's first sum", rank)
         _check_sum(tp, device)
-        if rendezvous.all_reduce != "nccl":
+        required = rendezvous.all_reduce == "one-shot"
+        # Torch counts how often a process has met others over peer memory, and the new ranks' counts are 0:
+        # they would wait for each other forever.
+        if required and rendezvous.number > 0:
+            raise ConfigError("--all-reduce one-shot: only the first engine of a process can have it")
+        if rendezvous.all_reduce != "nccl" and rendezvous.number == 0:
             logger.info("rank %d: maps the other GPUs' memory", rank)
-            tp = _with_peer_memory(tp, device, required=rendezvous.all_reduce == "one-shot")
+            tp = _with_peer_memory(tp, device, required=required)
     return tp
 
 

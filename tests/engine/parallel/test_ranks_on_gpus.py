@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +41,37 @@ def texts(model: Path, **options: Any) -> list[list[int]]:
     return tokens
 
 
-def test_two_ranks_on_one_gpu(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = texts(model)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # rank 0 says where the others go
-    assert texts(model, tensor_parallel_size=2) == expected
+def texts_elsewhere(model: Path, **options: Any) -> list[list[int]]:
+    """In a new process: only the first engine of a process has peer memory."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(texts, model, **options).result(timeout=100)
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path) -> list[list[int]]:
+    return texts(model)
 
 
 needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 
 @needs_two_gpus
-@pytest.mark.parametrize("options", [{}, {"all_reduce": "nccl"}, {"enforce_eager": True}])
-def test_two_gpus_and_the_end_of_their_ranks(model: Path, options: dict[str, Any]) -> None:
-    """Ends in time too, though graphs hold NCCL's kernels: `close` would hang."""
-    assert texts(model, tensor_parallel_size=2, **options) == texts(model)
+def test_peer_memory_gives_the_text_of_nccl(model: Path) -> None:
+    """The small-batch step too, which fp32 has not: two numbers have one sum, however they come together."""
+    options = {"tensor_parallel_size": 2, "dtype": "bfloat16"}
+    of_nccl = texts(model, all_reduce="nccl", **options)
+    assert texts_elsewhere(model, all_reduce="one-shot", **options) == of_nccl
 
 
 @needs_two_gpus
-def test_mailboxes_give_the_text_of_nccl(model: Path) -> None:
-    """The small-batch step, which fp32 has not: two numbers have one sum, however they come together."""
-    options = {"tensor_parallel_size": 2, "dtype": "bfloat16"}
-    expected = texts(model, all_reduce="nccl", **options)
-    assert texts(model, all_reduce="one-shot", **options) == expected
+@pytest.mark.parametrize("run", [texts, texts_elsewhere])
+def test_two_gpus_and_the_end_of_their_ranks(model: Path, expected: list[list[int]], run: Any) -> None:
+    """By NCCL and by peer memory. Ends in time too, though graphs hold NCCL's kernels: `close` would hang."""
+    assert run(model, tensor_parallel_size=2) == expected
+
+
+def test_two_ranks_on_one_gpu(
+    model: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # rank 0 says where the others go
+    assert texts(model, tensor_parallel_size=2) == expected

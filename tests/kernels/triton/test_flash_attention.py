@@ -44,6 +44,7 @@ class PlainFlash:
         return attend
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CPU tensors, for the interpreter")
 @pytest.mark.parametrize("flash_decode_pairs", [None, 4, 5])
 def test_rows_go_to_the_kernel_that_the_tuning_says(flash_decode_pairs: int | None) -> None:
     """Two decodes over two KV heads are four pairs: 4 sends them to flash-attn, 5 does not."""

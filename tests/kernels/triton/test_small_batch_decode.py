@@ -61,6 +61,10 @@ class PagedCaches:
         ]
 
 
+in_the_interpreter = pytest.mark.skipif(torch.cuda.is_available(), reason="CPU tensors, for the interpreter")
+
+
+@in_the_interpreter
 @pytest.mark.parametrize(
     ("architecture", "lens", "num_padding", "tiles"),
     [
@@ -151,6 +155,7 @@ def exchange_in_turns(ranks: list[TurnTakingRank]) -> Callable[..., None]:
     return exchange
 
 
+@in_the_interpreter
 @pytest.mark.parametrize(
     ("tiles", "has_mailboxes"),
     [(MANY_ROWS, False), (ONE_ROW, True), (MANY_ROWS, True)],
