@@ -80,8 +80,7 @@ class SmallBatchDecode:
         self._device_name = "cpu" if gpu is None else gpu.name
         self.max_rows = max_rows or most_rows(self._device_name, self.shape)
         self._buffers = _Buffers.allocate(self.shape, self.max_rows, weight)
-        self._layers = cast(list[DecoderLayer], list(decoder.model.layers))
-        self._norms = [_head_norms(layer) for layer in self._layers]
+        self._norms = [_head_norms(layer) for layer in _layers(decoder)]
 
     def takes(self, num_rows: int, max_context: int) -> bool:
         """Whether these kernels are the better ones for such a step."""
@@ -115,7 +114,7 @@ class SmallBatchDecode:
             batch.block_tables, batch.context_lens, batch.slots, positions, model.rotary.table
         )
         step.embed(token_ids)
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(_layers(self.decoder)):
             attention, mlp = layer.self_attn, layer.mlp
             qkv_proj = attention.qkv_proj
             step.product_of_norm(
@@ -145,6 +144,11 @@ def _covers(config: ModelConfig, shape: StepShape) -> bool:
         and config.sliding_window is None
         and not (config.o_bias or config.mlp_bias)
     )
+
+
+def _layers(decoder: Decoder) -> list[DecoderLayer]:
+    """Fewer while the decoder is shortened."""
+    return cast(list[DecoderLayer], list(decoder.model.layers))
 
 
 def _head_norms(layer: DecoderLayer) -> HeadNorms | None:

@@ -10,7 +10,7 @@ import torch
 from engine.config import ConfigError, EngineConfig, SchedulerConfig
 from engine.limits import cpu_pool_blocks, gpu_pool_blocks, scheduler_config
 from engine.runner.captured import CudaGraphCapture
-from engine.runner.compile_ahead import compile_kernels
+from engine.runner.compile_ahead import begin_with_triton, compile_kernels
 from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner
 from engine.runner.triton_ahead import wait_for_triton
@@ -52,6 +52,8 @@ def build_runner(
     """
     tp = tp or TensorParallel()
     config, model_config = setup.config, setup.model_config
+    if device.type == "cuda":
+        begin_with_triton()
     decoder = _load(setup, device, tell, tp)
     loaded()
     if device.type == "cuda":

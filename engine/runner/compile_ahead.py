@@ -6,8 +6,10 @@ made up, and what it computes means nothing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -42,6 +44,18 @@ def run_side_by_side(functions: Sequence[Callable[[], object]], device: torch.de
 
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         list(pool.map(run, functions))
+
+
+def begin_with_triton() -> None:
+    """Have Triton hash its own library, hundreds of megabytes, which it does before its first kernel."""
+
+    def hash_library() -> None:
+        with suppress(ImportError):
+            from triton.runtime.cache import triton_key
+
+            triton_key()
+
+    threading.Thread(target=hash_library, name="octavo-triton", daemon=True).start()
 
 
 def compile_kernels(decoder: Decoder, max_num_seqs: int) -> None:

@@ -115,7 +115,7 @@ class GraphModelRunner(ModelRunner):
             # A dozen kernels for each size and context, which compile one after the other otherwise.
             small = [key for key in decodes if self._small_batch.takes(*key)]
             self._tables.send_batch(NO_DECODES.group.rows, max(size for size, _ in small))
-            with on_its_own(self._decoder):
+            with on_its_own(self._decoder), self._decoder.shortened():
                 run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
             partial(self._mixed_graphs.graph, *key) for key in self._mixed_graphs.keys

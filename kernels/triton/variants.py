@@ -93,6 +93,7 @@ def compile_variants(variants: list[Variant]) -> None:
         context.Process(target=_compile_in_turn, args=(variants, turn))
         for _ in range(min(cores, _MAX_WORKERS, len(variants)))
     ]
+    workers.append(context.Process(target=_build_driver_module))
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -101,7 +102,16 @@ def compile_variants(variants: list[Variant]) -> None:
         raise RuntimeError("a worker failed")
 
 
+def _build_driver_module() -> None:
+    """What launches and loads kernels is an extension module too. If it fails, it is built when needed."""
+    with suppress(Exception):
+        from triton.backends.nvidia.driver import CudaUtils
+
+        CudaUtils()
+
+
 def _compile_in_turn(variants: list[Variant], turn: Any) -> None:
+    os.nice(5)  # the start-up itself, and flash-attn's compilers, go first
     while True:
         with turn.get_lock():
             mine, turn.value = turn.value, turn.value + 1
