@@ -17,6 +17,7 @@ from loadgen.simulator.step_model import (
     LONGEST_CONTEXT,
     NUM_CHUNKS,
     PADDED_ROWS,
+    UNEVEN_CONTEXT,
     Curve,
     StepCost,
 )
@@ -29,6 +30,8 @@ _GROWTH = 1.2  # of the knots above
 _NOISE_LEVELS = 50
 _ROUNDS = 3
 _LEADS = 40  # that are tried
+_UNEVEN = 0.25  # a context is uneven that exceeds the mean by so much of itself
+_MIN_UNEVEN = 10  # steps, for what such a context costs to be told
 _MIN_AT_REST = 30  # steps, for what a launch lacks to be told
 
 
@@ -37,6 +40,7 @@ def decode_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) 
     fit.add_curve(PADDED_ROWS, padding.decode_sizes)
     for name in (DECODE_CONTEXT, LONGEST_CONTEXT):
         fit.add_slope(name)
+    fit.add_uneven_context()
     return fit.solve()
 
 
@@ -83,6 +87,7 @@ class _CostFit:
         self._columns: list[np.ndarray] = []
         self._slopes: dict[str, int] = {}  # these say which columns are whose
         self._curves: dict[str, tuple[int, np.ndarray]] = {}
+        self._uneven = 0, np.empty(0, np.int64)  # likewise
 
     def add_slope(self, name: str) -> None:
         self._slopes[name] = self._add([self._column(name)])
@@ -95,6 +100,14 @@ class _CostFit:
             return
         rises = [np.clip((rows - low) / (high - low), 0, 1) for low, high in pairwise(knots)]
         self._curves[name] = self._add([(rows > 0).astype(np.float64), *rises]), knots
+
+    def add_uneven_context(self) -> None:
+        """A slope that changes with the rows: few leave a long context room to be split, many hide it."""
+        rows, uneven = self._column(PADDED_ROWS), self._column(UNEVEN_CONTEXT)
+        knots = _powers_of_two(rows[uneven > _UNEVEN * self._column(LONGEST_CONTEXT)])
+        if len(knots):
+            weights = [np.interp(rows, knots, unit) for unit in np.eye(len(knots))]
+            self._uneven = self._add([weight * uneven for weight in weights]), knots
 
     def solve(self) -> StepCost:
         """seconds = cost / (1 - slowdown * exertion) = cost + slowdown * exertion * seconds.
@@ -111,6 +124,7 @@ class _CostFit:
                 column = (self._exertion * expected)[:, None]
                 *levels, slowdown = robust_nonnegative(np.hstack([design, column]), self._seconds).tolist()
                 x = np.array(levels)
+        place, knots = self._uneven
         return StepCost(
             slowdown=slowdown,
             noise=_noise(self._seconds * self._speed(slowdown) / np.maximum(design @ x, 1e-9)),
@@ -119,6 +133,7 @@ class _CostFit:
                 name: Curve(knots.tolist(), np.cumsum(x[place : place + len(knots)]).tolist())
                 for name, (place, knots) in self._curves.items()
             },
+            uneven_context=Curve(knots.tolist(), x[place : place + len(knots)].tolist()),
         )
 
     def _speed(self, slowdown: float) -> np.ndarray:
@@ -151,6 +166,13 @@ def _knots(rows: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     if since >= _MIN_LAST:
         knots.append(int(values[-1]))  # or the fit would take the curve for flat there, where its table rises
     return np.array(knots, dtype=np.int64)
+
+
+def _powers_of_two(rows: np.ndarray) -> np.ndarray:
+    """Those around which there are steps enough."""
+    powers, counts = np.unique(np.round(np.log2(np.maximum(rows, 1))), return_counts=True)
+    knots: np.ndarray = 2 ** powers[counts >= _MIN_UNEVEN].astype(np.int64)
+    return knots
 
 
 def _noise(factors: np.ndarray) -> list[float]:

@@ -24,14 +24,22 @@ LEAST_SPEED = 0.5  # of a device that has computed prompts for long
 PADDED_ROWS, DECODE_ROWS = CURVES = ("padded_rows", "decode_rows")
 SLOPES = ("decode_context", "num_chunks", "chunk_work", "longest_context")
 DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK, LONGEST_CONTEXT = SLOPES
+UNEVEN_CONTEXT = "uneven_context"
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """Seconds over rows, linear between points. Beyond the last one the slope of the upper half goes on."""
 
-    rows: list[int]
-    seconds: list[float]
+    rows: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def level_table(self, size: int) -> list[float]:
+        """As `table`, but level outside of the points."""
+        table: list[float] = [0.0] * (size + 1)
+        if self.rows:
+            table = np.interp(np.arange(size + 1), self.rows, self.seconds).tolist()
+        return table
 
     def table(self, size: int) -> list[float]:
         """The seconds of 0, 1, ... size rows; nothing for none."""
@@ -55,11 +63,13 @@ class StepCost:
     slopes: dict[str, float] = field(default_factory=dict)
     slowdown: float = 0.0  # share of its speed that the device loses for each row of its `Exertion`
     noise: list[float] = field(default_factory=list)  # measured over predicted, as equally likely factors
+    uneven_context: Curve = field(default_factory=Curve)  # for each token of it, over padded rows
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> StepCost:
         curves = {name: Curve(**curve) for name, curve in value["curves"].items()}
-        return cls(curves, value["slopes"], value["slowdown"], value["noise"])
+        uneven = Curve(**value.get("uneven_context", {}))
+        return cls(curves, value["slopes"], value["slowdown"], value["noise"], uneven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +135,12 @@ def _factors(levels: list[float], seed: int | None) -> Iterator[float]:
 
 class _Tables:
     def __init__(self, cost: StepCost, max_rows: int) -> None:
-        empty = Curve([], [])
+        empty = Curve()
         self._padded, self._decode = (cost.curves.get(name, empty).table(max_rows) for name in CURVES)
         self._context, self._chunk, self._work, self._longest = (
             cost.slopes.get(name, 0.0) for name in SLOPES
         )
+        self._uneven = cost.uneven_context.level_table(max_rows)
         self.slowdown = cost.slowdown
 
     def of_shape(self, shape: StepShape, padded_rows: int) -> float:
@@ -141,4 +152,5 @@ class _Tables:
             + self._chunk * num_chunks
             + self._work * chunk_work
             + self._longest * longest_context
+            + self._uneven[padded_rows] * shape.uneven_context
         )

@@ -24,6 +24,11 @@ class StepShape(NamedTuple):
     def total_rows(self) -> int:
         return self.decode_rows + self.prompt_rows
 
+    @property
+    def uneven_context(self) -> float:
+        """By how much the longest context of a decode exceeds their mean."""
+        return max(self.longest_context - self.decode_context / max(self.decode_rows, 1), 0.0)
+
     def one_token_on(self) -> StepShape:
         """The next step, if both only decode, and the same sequences."""
         return StepShape(

@@ -16,17 +16,17 @@ from loadgen.simulator.fit import fit_profile
 from loadgen.simulator.front_end import ClientView
 from loadgen.simulator.padding import Padding
 from loadgen.simulator.profile import ProfileError, max_step_rows, read_profile, write_profile
-from loadgen.simulator.step_model import StepModel, StepTimer
+from loadgen.simulator.step_model import Curve, StepModel, StepTimer
 from loadgen.simulator.step_shape import StepShape, shape_of_entry
 from tests.support.simulation import STEP_MODEL, make_profile
 
 LIMITS = make_profile(num_blocks=2000, max_num_seqs=32).limits
 SCHEDULE_NS, LAUNCH_NS, COMMIT_NS, LEAD_NS = 20_000, 400_000, 40_000, 150_000
 
-# As STEP_MODEL, but padded, and slowed down by prompts.
+# As STEP_MODEL, but padded, slowed down by prompts, and waiting for the longest context.
 PADDED = replace(
     STEP_MODEL,
-    decode_only=replace(STEP_MODEL.decode_only, slowdown=2e-4),
+    decode_only=replace(STEP_MODEL.decode_only, slowdown=2e-4, uneven_context=Curve([4, 16], [2e-7, 1.5e-6])),
     with_chunks=replace(STEP_MODEL.with_chunks, slowdown=3e-4),
     padding=Padding(decode_sizes=[1, 4, 8, 16, 32], sizes=[64, 128, 192], decode_rooms=[8, 32]),
 )
@@ -92,7 +92,8 @@ def make_log(depth: int, *, noise: float, count: int = 3000) -> list[StepEntry]:
 def worst_error(fitted: StepModel, true: StepModel) -> float:
     """Over steps with up to 32 decodes and 128 prompt tokens, after a rest and after others."""
     timers = [StepTimer(model, max_rows=max_step_rows(LIMITS)) for model in (true, fitted)]
-    shapes = [StepShape(rows, rows * 800, 0, 0, 0) for rows in range(1, 33)]
+    shapes = [StepShape(rows, rows * 800, 0, 0, 0, 800) for rows in range(1, 33)]
+    shapes += [StepShape(rows, rows * 800, 0, 0, 0, 1400) for rows in range(3, 33)]
     shapes += [StepShape(rows, rows * 800, 2, 100, 60_000) for rows in range(0, 33, 4)]
     exertions = (0.0, 200.0) if true is PADDED else (0.0,)
     pairs = [[timer.seconds(shape, e) for timer in timers] for shape in shapes for e in exertions]
@@ -143,7 +144,7 @@ def test_the_device_is_not_blamed_for_launches_that_were_held_up() -> None:
 
 def test_noise_keeps_the_total_and_repeats_with_its_seed() -> None:
     profile = fit_profile(header(2), make_log(2, noise=0.2), [])
-    rows, shape = max_step_rows(LIMITS), StepShape(16, 10_000, 0, 0, 0)
+    rows, shape = max_step_rows(LIMITS), StepShape(16, 12_000, 0, 0, 0, 1400)
     exact = StepTimer(PADDED, max_rows=rows).seconds(shape)
 
     def drawn(seed: int) -> list[float]:
