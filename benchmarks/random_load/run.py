@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -48,7 +49,12 @@ class Options:
 
 
 async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, Any]:
-    """The summary. If all is well, its `problems` and what was `not_tried` are empty."""
+    """The summary. If all is well, its `problems` and what was `not_tried` are empty.
+
+    SIGTERM ends the load early; what was sent by then is judged.
+    """
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     client = Client(base_url)
     prompts = make_prompts(rng, options.num_prompts, options.limits)
     _tell(f"{len(prompts)} prompts alone")
@@ -56,10 +62,11 @@ async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, 
     before = await _metrics(client)
     mix = RandomMix(rng, prompts, [reference.token_ids for reference in references], options.limits)
     _tell(f"{options.seconds:g} s of load")
-    outcomes = await _send_load(client, mix, options, rng)
+    outcomes = await _send_load(client, mix, options, rng, stop)
     problems = await _left_behind(client)
     after = await _metrics(client)
     counts = {name: after[name] - before.get(name, 0) for name in after}
+    _tell(f"{len(outcomes)} requests, {counts}, {len(problems)} things left behind")
     judged = Judgement(client, prompts, references, options.near_tie)
     problems += await judged.of(outcomes)
     again = await ask_alone(client, prompts, options.limits.max_output)
@@ -80,7 +87,9 @@ async def run(base_url: str, options: Options, rng: random.Random) -> dict[str, 
     }
 
 
-async def _send_load(client: Client, mix: RandomMix, options: Options, rng: random.Random) -> list[Outcome]:
+async def _send_load(
+    client: Client, mix: RandomMix, options: Options, rng: random.Random, stop: asyncio.Event
+) -> list[Outcome]:
     """Single requests, bursts, the largest first, and at times a pause until all are answered."""
     outcomes: list[Outcome] = []
     in_flight: set[asyncio.Task[None]] = set()
@@ -90,7 +99,7 @@ async def _send_load(client: Client, mix: RandomMix, options: Options, rng: rand
 
     end = time.monotonic() + options.seconds
     num_requests = options.burst
-    while time.monotonic() < end:
+    while time.monotonic() < end and not stop.is_set():
         for _ in range(num_requests):
             task = asyncio.create_task(send(mix.draw()))
             in_flight.add(task)
