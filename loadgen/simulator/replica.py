@@ -10,7 +10,9 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +29,14 @@ from loadgen.simulator.workload import TOKEN
 
 NEVER = 1 << 62
 WAITED_NS = 50_000  # as in `engine.loop`
+
+
+class _HostTimes(NamedTuple):
+    """What the host takes for a step of some shape."""
+
+    schedule_ns: int
+    launch_ns: int
+    lead_ns: int  # from the start of the launch until the device has what it computes for long
 
 
 @dataclass(slots=True)
@@ -97,7 +107,9 @@ class Replica:
         plan = self.scheduler.schedule()
         if plan is not None:
             self.counts.preemptions += plan.num_preempted
-            self._in_flight.append(self._launch(plan, shape_of_plan(plan)))
+            shape = shape_of_plan(plan)
+            seconds = partial(self._timer.seconds, shape)
+            self._in_flight.append(self._launch(plan, shape, self._host_times(shape), seconds))
         if self._in_flight and (plan is None or len(self._in_flight) >= self._depth):
             step = self._in_flight.popleft()
             self._collect(step)
@@ -119,14 +131,14 @@ class Replica:
             return
         plan, num_taken = StepPlan(-1, decodes), 0
         shape = shape_of_plan(plan)
+        times, seconds = self._host_times(shape), self._timer.decoding_on(shape)
         committed = CommittedStep.of_decodes(decodes.group, self._tokens[: len(decodes)], {}, [])
         while num_taken < num_turns and self.next_turn_ns < until_ns:
             self.now_ns = self.next_turn_ns
-            in_flight.append(self._launch(plan, shape))
+            in_flight.append(self._launch(plan, shape, times, seconds))
             self._collect(in_flight.popleft())
             self._tell(committed)
             self._end_turn()
-            shape = shape.one_token_on()
             num_taken += 1
         plan = self.scheduler.pass_quiet_steps(num_taken, TOKEN)
         for step in in_flight:
@@ -149,38 +161,35 @@ class Replica:
         for sequence in self.scheduler.add(request):
             sequence.block_hashes += output_hashes
 
-    def _launch(self, plan: StepPlan, shape: StepShape) -> _InFlight:
-        planned_ns = self.now_ns
+    def _host_times(self, shape: StepShape) -> _HostTimes:
         num_sequences = shape.num_sequences
         cost = self._host.launch(shape, self._padding)
-        launched_ns = planned_ns + self._host.schedule.ns(num_sequences)
-        self.now_ns = launched_ns + cost.seconds.ns(num_sequences)
-        if self._blocking:
-            begun_ns, ready_ns = self._compute_here(shape)
-        else:
-            begun_ns, ready_ns = self._compute_there(shape, launched_ns, cost.lead_s)
+        return _HostTimes(
+            self._host.schedule.ns(num_sequences), cost.seconds.ns(num_sequences), int(cost.lead_s * 1e9)
+        )
+
+    def _launch(
+        self, plan: StepPlan, shape: StepShape, times: _HostTimes, seconds: Callable[[float], float]
+    ) -> _InFlight:
+        """`seconds` says how long the device computes the step, given its exertion."""
+        planned_ns = self.now_ns
+        launched_ns = planned_ns + times.schedule_ns
+        self.now_ns = launched_ns + times.launch_ns
+        if self._blocking:  # launching computes the step
+            begun_ns = self.now_ns
+            self.now_ns = ready_ns = begun_ns + int(seconds(0.0) * 1e9)
+        else:  # a free device begins at once, and waits for what is launched later
+            begun_ns = max(launched_ns, self._device_free_ns)
+            computing_ns = max(begun_ns, launched_ns + times.lead_ns)
+            ready_ns = computing_ns + int(seconds(self._exertion.before(computing_ns)) * 1e9)
+            if shape.prompt_rows:
+                self._exertion.add(ready_ns, shape.prompt_rows)
         if self._pacer is not None:
             self._pacer.observe((self.now_ns - planned_ns) / 1e9)
         self._device_free_ns = ready_ns
         self.counts.steps += 1
         self.counts.busy_ns += ready_ns - begun_ns
         return _InFlight(plan, shape, launched_ns, ready_ns - begun_ns, ready_ns)
-
-    def _compute_here(self, shape: StepShape) -> tuple[int, int]:
-        """Launching computes the step. When it began and ended."""
-        begun_ns = self.now_ns
-        self.now_ns += int(self._timer.seconds(shape) * 1e9)
-        return begun_ns, self.now_ns
-
-    def _compute_there(self, shape: StepShape, launched_ns: int, lead_s: float) -> tuple[int, int]:
-        """A free device begins at once, and waits for what is launched `lead_s` later. As `_compute_here`."""
-        begun_ns = max(launched_ns, self._device_free_ns)
-        computing_ns = max(begun_ns, launched_ns + int(lead_s * 1e9))
-        seconds = self._timer.seconds(shape, self._exertion.before(computing_ns))
-        ready_ns = computing_ns + int(seconds * 1e9)
-        if shape.prompt_rows:
-            self._exertion.add(ready_ns, shape.prompt_rows)
-        return begun_ns, ready_ns
 
     def _collect(self, step: _InFlight) -> None:
         waited = step.ready_ns - self.now_ns > WAITED_NS

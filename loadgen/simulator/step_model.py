@@ -8,7 +8,7 @@ rest, and a slowdown where the device has just computed prompts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -120,6 +120,28 @@ class StepTimer:
             seconds /= max(1.0 - tables.slowdown * exertion, LEAST_SPEED)
         return seconds * next(noise)
 
+    def decoding_on(self, shape: StepShape) -> Callable[[float], float]:
+        """Prices a step that only decodes, given the exertion, and at each further call the step after it.
+
+        Exactly what `seconds` says of each: the same sums in the same order.
+        """
+        tables, noise, padded_rows = self._decode, self._decode_noise, self._padding.rows_of(shape)
+        num, context, *_, longest = shape
+        level = tables.padded[padded_rows] + tables.decode[num]
+        uneven = tables.uneven[padded_rows]
+
+        def price(exertion: float) -> float:
+            nonlocal context, longest
+            seconds = level + tables.context * context + tables.longest * longest
+            seconds += uneven * max(longest - context / num, 0.0)
+            context += num
+            longest += 1
+            if exertion:
+                seconds /= max(1.0 - tables.slowdown * exertion, LEAST_SPEED)
+            return seconds * next(noise)
+
+        return price
+
     def _draw_noise(self, seed: int | None) -> None:
         self._decode_noise = _factors(self._model.decode_only.noise, seed)
         self._chunk_noise = _factors(self._model.with_chunks.noise, seed)
@@ -136,21 +158,19 @@ def _factors(levels: list[float], seed: int | None) -> Iterator[float]:
 class _Tables:
     def __init__(self, cost: StepCost, max_rows: int) -> None:
         empty = Curve()
-        self._padded, self._decode = (cost.curves.get(name, empty).table(max_rows) for name in CURVES)
-        self._context, self._chunk, self._work, self._longest = (
-            cost.slopes.get(name, 0.0) for name in SLOPES
-        )
-        self._uneven = cost.uneven_context.level_table(max_rows)
+        self.padded, self.decode = (cost.curves.get(name, empty).table(max_rows) for name in CURVES)
+        self.context, self.chunk, self.work, self.longest = (cost.slopes.get(name, 0.0) for name in SLOPES)
+        self.uneven = cost.uneven_context.level_table(max_rows)
         self.slowdown = cost.slowdown
 
     def of_shape(self, shape: StepShape, padded_rows: int) -> float:
         decode_rows, decode_context, num_chunks, _, chunk_work, longest_context = shape
         return (
-            self._padded[padded_rows]
-            + self._decode[decode_rows]
-            + self._context * decode_context
-            + self._chunk * num_chunks
-            + self._work * chunk_work
-            + self._longest * longest_context
-            + self._uneven[padded_rows] * shape.uneven_context
+            self.padded[padded_rows]
+            + self.decode[decode_rows]
+            + self.context * decode_context
+            + self.chunk * num_chunks
+            + self.work * chunk_work
+            + self.longest * longest_context
+            + self.uneven[padded_rows] * shape.uneven_context
         )

@@ -29,12 +29,6 @@ class StepShape(NamedTuple):
         """By how much the longest context of a decode exceeds their mean."""
         return max(self.longest_context - self.decode_context / max(self.decode_rows, 1), 0.0)
 
-    def one_token_on(self) -> StepShape:
-        """The next step, if both only decode, and the same sequences."""
-        return StepShape(
-            self.decode_rows, self.decode_context + self.decode_rows, 0, 0, 0, self.longest_context + 1
-        )
-
 
 def shape_of_plan(plan: StepPlan) -> StepShape:
     decodes, prompt_rows, work = plan.decodes, 0, 0
