@@ -1,9 +1,7 @@
-"""TCP sockets past the event loop: many are read at one wake-up, and the kernel tells when bytes arrived.
+"""TCP sockets past the event loop: all that are ready are read at one wake-up, with the kernel's times.
 
-A wake-up of the event loop costs more than the read of a small chunk that it is for, and chunks come in
-bursts: a server writes those of a whole batch one after the other. So what comes is read at once, but what
-comes within `PAUSE_NS` after that is read together. Times do not suffer, since they are the kernel's: neither
-the pause, nor the wait for this process or for sockets that are read before, shows in them. Linux only.
+Neither the wait for this process, nor for sockets that are read before, shows in when bytes arrived. A pause
+between wake-ups, so that more are read at once, was tried and saved nothing. Linux only.
 """
 
 from __future__ import annotations
@@ -16,9 +14,8 @@ import struct
 import time
 from typing import Protocol
 
-from loadgen.timer import NS_PER_S, TimerFd
+from loadgen.schedule import NS_PER_S
 
-PAUSE_NS = 200_000
 READ_BYTES = 64 * 1024
 READS_AT_ONCE = 32  # which takes some 0.3 ms, as long as a request that is due may have to wait
 SO_TIMESTAMPNS = 35  # has no name in `socket`
@@ -43,11 +40,7 @@ class SocketPoller:
         self._loop = loop
         self._links: dict[int, SocketLink] = {}  # by descriptor
         self._epoll = select.epoll()
-        # What the event loop watches: it tells once that a socket is ready, and not again until it is reset.
-        self._gate = select.epoll()
-        self._gate.register(self._epoll, select.EPOLLIN | select.EPOLLONESHOT)
-        self._timer = TimerFd(loop, self._read)
-        loop.add_reader(self._gate, self._readable)
+        loop.add_reader(self._epoll, self._read)
 
     def add(self, descriptor: int, link: SocketLink) -> None:
         self._links[descriptor] = link
@@ -64,30 +57,16 @@ class SocketPoller:
         """Close all sockets as well."""
         for link in list(self._links.values()):
             link.close()
-        self._loop.remove_reader(self._gate)
-        self._timer.close()
-        self._gate.close()
+        self._loop.remove_reader(self._epoll)
         self._epoll.close()
 
-    def _readable(self) -> None:
-        self._gate.poll(0)
-        self._read()
-
     def _read(self) -> None:
-        """Read and write what is ready, and again after a pause, until nothing is."""
-        ready = self._epoll.poll(0, READS_AT_ONCE)
-        if not ready:
-            self._gate.modify(self._epoll, select.EPOLLIN | select.EPOLLONESHOT)
-            return
+        """Read and write what is ready; if more is, the event loop calls again at its next turn."""
         offset_ns = _monotonic_minus_realtime_ns()
-        try:
-            for descriptor, events in ready:
-                link = self._links.get(descriptor)
-                if link is not None:  # else closed because of what another socket brought
-                    link.ready(events, offset_ns)
-        finally:  # a receiver that fails does not end the reading of others
-            pause_ns = 0 if len(ready) == READS_AT_ONCE else PAUSE_NS
-            self._timer.wake_at(time.monotonic_ns() + pause_ns)
+        for descriptor, events in self._epoll.poll(0, READS_AT_ONCE):
+            link = self._links.get(descriptor)
+            if link is not None:  # else closed because of what another socket brought
+                link.ready(events, offset_ns)
 
 
 class SocketLink:

@@ -21,8 +21,8 @@ from loadgen.garbage import no_collections
 from loadgen.record.result import RequestResult
 from loadgen.run.patience import Watch
 from loadgen.run.retry import retry_delay_ns
+from loadgen.run.timer import make_timer
 from loadgen.schedule import NS_PER_S, ScheduledRequest
-from loadgen.timer import make_timer
 
 BEAT_S = 0.01  # how often the event loop is looked at for stalls
 BEATS_PER_TICK = 10
