@@ -69,7 +69,30 @@ def test_decodes_slower_than_the_target_still_leave_prompts_a_little() -> None:
     budget = ChunkBudget(target_s=0.030)
     for _ in range(100):
         budget.observe(200, 0, 0.2)
-    assert budget.tokens(200, 0, 1000) == 64
+    assert 64 <= budget.tokens(200, 0, next_prompt=10_000) <= 0.1 * 20_000
+    for _ in range(100):
+        budget.observe(10, 400, 0.2 + 400 / 300)  # prompts are slow as well
+    assert budget.tokens(10, 0, next_prompt=10_000) == 64
+
+
+def test_the_last_of_a_burst_do_not_creep() -> None:
+    """Decodes that became many while each step had prompts take long, and that is not the prompts' fault."""
+
+    def device_s(num_decodes: int, num_prompt_tokens: int) -> float:
+        return 0.004 + 6e-5 * num_decodes + 2.4e-5 * num_prompt_tokens
+
+    budget = ChunkBudget(target_s=0.010)
+    for _ in range(100):
+        budget.observe(4, 0, device_s(4, 0))
+    left, steps_of_the_last = 512 * 1024, 0
+    while left > 0:
+        num_waiting, of_the_next = divmod(left, 1024)
+        num_decodes = 511 - num_waiting
+        num_tokens = min(budget.tokens(num_decodes, num_waiting, of_the_next or 1024), left, 8192)
+        budget.observe(num_decodes, num_tokens, device_s(num_decodes, num_tokens))
+        left -= num_tokens
+        steps_of_the_last += num_waiting < 4
+    assert steps_of_the_last < 45
 
 
 @pytest.mark.parametrize("num_waiting", [0, 10, 40])

@@ -116,7 +116,7 @@ def test_an_arrival_during_a_step_is_in_the_next_one(itl_target_s: float, step_o
     scheduler = make_scheduler(itl_target_s)
     if scheduler.chunk_budget is not None:
         scheduler.chunk_budget = learnt_budget(itl_target_s)
-        scheduler.chunk_budget._tokens_per_s = 6 / STEP_S
+        scheduler.chunk_budget._s_per_token = STEP_S / 6
     runner, inbox = SlowRunner(), Inbox()
     loop = EngineLoop(scheduler, runner, inbox, Recorder(EngineCounters(), RecentRequests()), depth=2)
     thread = threading.Thread(target=loop.run)
