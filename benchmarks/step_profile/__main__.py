@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.step_profile.kinds import SUMS, kind_of, time_by_kind
 from engine.block_manager import hash_blocks
 from engine.build import build_engine
 from engine.config import EngineConfig
@@ -139,7 +140,7 @@ class StepProfile:
 
     def communication(self) -> tuple[float, float]:
         """Calls and microseconds a step of the kernels that wait for other ranks."""
-        rows = [(calls, us) for name, calls, us in self.kernels if _COMMUNICATION.search(name)]
+        rows = [(calls, us) for name, calls, us in self.kernels if kind_of(name) == SUMS]
         return sum(calls for calls, _ in rows), sum(us for _, us in rows)
 
     def figures(self) -> dict[str, Any]:
@@ -149,13 +150,11 @@ class StepProfile:
             "step_us": self.step_us,
             "profiled_us": self.whole_us,
             "idle_us": self.whole_us - self.busy_us,
+            "kinds_us": time_by_kind(self.kernels),
             "host_us": self.host_us,
             "communication_calls": calls,
             "communication_us": us,
         }
-
-
-_COMMUNICATION = re.compile("nccl|all_reduce|exchange")
 
 
 def _measure(case: Case, driver: Driver, num_steps: int) -> StepProfile:
@@ -179,6 +178,7 @@ def _report(step: StepProfile) -> str:
         f"step {step.step_us:,.0f} us; profiled: {step.whole_us:,.0f} us, "
         f"{100 * (1 - step.busy_us / step.whole_us):.1f} % of it idle",
         "host: " + ", ".join(f"{phase} {us:,.0f} us" for phase, us in step.host_us.items()),
+        "device: " + ", ".join(f"{kind} {us:,.0f} us" for kind, us in time_by_kind(step.kernels).items()),
     ]
     calls, us = step.communication()
     if calls:

@@ -22,7 +22,7 @@ QWEN3_32B = {
     "vocab_size": 151936,
 }
 WORKLOADS = {"8b": "W1,W3-16,W4", "32b": "W1s,W4h"}
-PROFILE_CASES = "1x300,64x1100"
+PROFILE_CASES = "1x300,16x600,64x600,256x600,96x600+1024,96x600+4096"
 TEXT_WAYS = {
     "text-1": "bfloat16,float32",
     "text-2": "bfloat16",
@@ -35,7 +35,7 @@ _LIMITS = {
     "text-1": 90,
     "text-2": 75,
     "text-2b": 120,
-    "profile": 120,
+    "profile": 160,
     "8b": 200,
     "32b": 220,
 }

@@ -141,14 +141,23 @@ def _ratio(one: Row, two: Row, *, with_goal: bool) -> str:
 
 
 def _steps(rows: Sequence[Row]) -> list[str]:
-    lines = []
-    for row in _of(rows, "step"):
-        calls, us, step_us = row["communication_calls"], row["communication_us"], row["step_us"]
-        lines.append(
-            f"- {row['label']}, {row['case']}: {step_us:,.0f} us a step, of which {us:,.0f} us "
-            f"({100 * us / step_us:.1f} %) in {calls:.0f} kernels that talk to other ranks, waiting included"
-        )
-    return lines
+    """How long a step takes, and its kernels by kind; waiting for other ranks counts with the sums."""
+    steps = _of(rows, "step")
+    kinds = list(dict.fromkeys(kind for row in steps for kind in row["kinds_us"]))
+    lines = [
+        "| part | step | ms | sums | " + " | ".join(f"{kind}, ms" for kind in kinds) + " | idle |",
+        "| --- " * (len(kinds) + 5) + "|",
+    ]
+    for row in steps:
+        cells = [row["label"], row["case"], _ms(row["step_us"]), f"{row['communication_calls']:.0f}"]
+        cells += [_ms(row["kinds_us"].get(kind, 0.0)) for kind in kinds]
+        cells.append(f"{100 * row['idle_us'] / row['profiled_us']:.1f} %")
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines if steps else []
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1000:.2f}"
 
 
 if __name__ == "__main__":

@@ -76,9 +76,17 @@ def test_the_report_names_ratios_goals_and_differences(tmp_path: Path) -> None:
         append(path, {"kind": "text", "tp": tp, "way": way, "tokens": [tokens]})
     for how, us in (("nccl", 20.0), ("one-shot", 8.0)):
         append(path, {"kind": "sum", "how": how, "dtype": "bfloat16", "kib": 64, "us": us, "right": True})
+    step = {"step_us": 9000.0, "profiled_us": 10000.0, "idle_us": 500.0, "communication_calls": 128.0}
+    for case, kinds in (
+        ("first", {"products": 7000.0, "norms": 30.0}),
+        ("second", {"sums over ranks": 250.0}),
+    ):
+        append(path, {"kind": "step", "label": "profile-32b-2", "case": case, "kinds_us": kinds, **step})
     append(path, {"kind": "part", "part": "32b-2", "outcome": "ok", "seconds": 88.0})
     text = report(read([path]))
     assert "32b-2, W1s: throughput x 2.00, TPOT p50 x 0.50" in text and "0.65 at most)" in text
     assert "32b-2, W4h: throughput x 1.50" in text and "1.6 at least, MISSED" in text
     assert "float32+eager: ok" in text and "float32: FAILED, 0 of 1 texts equal, 1 of 3 tokens" in text
     assert "One-shot is the faster up to 64 KiB." in text and "32b-2: ok, 88 s" in text
+    assert "| part | step | ms | sums | products, ms | norms, ms | sums over ranks, ms | idle |" in text
+    assert "| profile-32b-2 | second | 9.00 | 128 | 0.00 | 0.00 | 0.25 | 5.0 % |" in text
