@@ -15,7 +15,7 @@ from engine.parallel.build import build_parallel_runner
 from engine.record import EngineCounters, EventLog, RecentRequests, StepLog
 from engine.recorder import Recorder
 from engine.runner.build import Progress, RunnerSetup, build_runner
-from engine.runner.model_runner import Runner
+from engine.runner.launch import Runner
 from engine.scheduler import Scheduler
 from model.config_reader import read_model_config
 from model.loading import resolve_dtype

@@ -23,7 +23,7 @@ from engine.parallel.runner import ParallelRunner
 from engine.record import EngineCounters, RecentRequests
 from engine.recorder import Recorder
 from engine.request import FinishReason, Request, StepOutput
-from engine.runner.model_runner import Runner
+from engine.runner.launch import Runner
 from engine.sampling_params import ParameterError
 from engine.scheduler import Scheduler
 from model.config import ModelConfig

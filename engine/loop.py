@@ -15,7 +15,7 @@ from engine.prompt_scores import PromptScores
 from engine.record import StepEntry
 from engine.recorder import Recorder, entry_of_plan
 from engine.request import NO_TOKEN, FinishReason, StepOutput
-from engine.runner.model_runner import Launch, Runner, StepResult
+from engine.runner.launch import Launch, Runner, StepResult
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 

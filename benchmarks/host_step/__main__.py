@@ -33,7 +33,7 @@ from engine.loop import EngineLoop
 from engine.record import EngineCounters, RecentRequests, RequestRecord
 from engine.recorder import Recorder
 from engine.request import Request, StepOutput
-from engine.runner.model_runner import StepLaunch
+from engine.runner.step_launch import StepLaunch
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 

@@ -2,11 +2,13 @@
 
     python -m benchmarks.host_step.on_device --model FOLDER --load-format dummy --out DIR
 
-Cases are those of `benchmarks.step_profile`. Each part of a step is timed by the wall and by the CPU time of
-the engine's thread, in several surroundings: the device idle when a step is launched; a step always queued;
-and, with a step queued, a second thread that is as busy as an event loop that never stops delivering, at
-several switch intervals. What a step costs with the device idle is computing. What comes with the queue is
-the driver's. What comes with the thread, in wall time without CPU time, is waiting for the lock.
+Cases are those of `benchmarks.step_profile`. Each is measured in several surroundings: the device idle when a
+step is launched; a step always queued; and, with a step queued, a second thread that is as busy as an event
+loop that never stops delivering, at several switch intervals. First whole steps by the engine loop's own
+clock, as in a step log: planning, launching and settling. Then each part, by the wall and by the CPU time of
+the engine's thread, which costs the parts around it some time too. What a step costs with the device idle is
+computing. What comes with the queue is the driver's. What comes with the thread, in wall time without CPU
+time, is waiting for the lock.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ from benchmarks.step_profile.__main__ import Case, Driver
 from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.runner import model_runner
+from engine.record import StepEntry
+from engine.runner import step_buffers, step_launch
 from server.cli.process import SWITCH_INTERVAL_S
 from server.cli.progress import StartProgress
 
+_WHOLE = ("schedule", "launch", "commit")  # of a step log's entry
 _PARTS = (
     *("schedule", "launch", "events", "updates", "pack", "forward", "sample", "send"),
     *("collect", "commit", "publish", "turn"),
@@ -43,14 +47,33 @@ _MIXED_STEPS = 40
 _WARM_UP_STEPS = 6
 
 
-class PartTimes:
-    """Microseconds of wall and of CPU time by part, for each call."""
+class StepEntries:
+    """A step log in memory."""
 
     def __init__(self) -> None:
+        self.entries: list[StepEntry] = []
+        self.write = self.entries.append
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Wall time by phase, and of all together."""
+        times = {phase: [getattr(entry, f"{phase}_ns") / 1e3 for entry in self.entries] for phase in _WHOLE}
+        times["whole"] = [sum(step) for step in zip(*times.values(), strict=True)]
+        return {
+            name: {"wall_us": statistics.median(us), "wall_p90_us": _p90(us)} for name, us in times.items()
+        }
+
+
+class PartTimes:
+    """Microseconds of wall and of CPU time by part, for each call while it is `on`."""
+
+    def __init__(self) -> None:
+        self.on = False
         self.of: dict[str, list[tuple[float, float]]] = defaultdict(list)
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:
+            if not self.on:
+                return function(*arguments, **keywords)
             wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
             try:
                 return function(*arguments, **keywords)
@@ -77,10 +100,10 @@ def watch(engine: Engine) -> PartTimes:
     times.watch("schedule", scheduler, "schedule")
     times.watch("commit", scheduler, "commit")
     times.watch("launch", runner, "launch")
-    times.watch("events", model_runner._DeviceTimer, "__init__")
-    times.watch("events", model_runner._DeviceTimer, "stop")
-    times.watch("send", model_runner.StepLaunch, "_send")
-    times.watch("collect", model_runner.StepLaunch, "collect")
+    times.watch("events", step_buffers.CudaStepBuffers, "begin")
+    times.watch("events", step_buffers.CudaStepBuffers, "end")
+    times.watch("send", step_launch.StepLaunch, "_send")
+    times.watch("collect", step_launch.StepLaunch, "collect")
     engine._loop.on_step.append(lambda output: None)
     times.watch("publish", engine._loop, "_publish")
     times.watch("turn", engine._loop, "turn")
@@ -136,34 +159,49 @@ def run_steps(driver: Driver, case: Case, num_steps: int, *, idle: bool) -> None
         driver.turn()
 
 
-def measure(driver: Driver, times: PartTimes, case: Case, num_steps: int) -> Iterator[dict[str, Any]]:
+def measure(
+    engine: Any, driver: Driver, times: PartTimes, case: Case, num_steps: int
+) -> Iterator[dict[str, Any]]:
     driver.fill(case)
     num_steps = min(num_steps, _MIXED_STEPS) if case.prompt else num_steps
     for name, idle, context in surroundings():
         with context:
             run_steps(driver, case, _WARM_UP_STEPS, idle=idle)
-            times.of.clear()
+            engine._recorder.step_log = entries = StepEntries()
             run_steps(driver, case, num_steps, idle=idle)
-        figures = {part: _figures(times.of[part], num_steps) for part in _PARTS if times.of[part]}
-        yield {"case": str(case), "surroundings": name, "parts": figures}
+            engine._recorder.step_log = None
+            times.of.clear()
+            times.on = True
+            run_steps(driver, case, num_steps // 2, idle=idle)
+            times.on = False
+        parts = {part: _figures(times.of[part], num_steps // 2) for part in _PARTS if times.of[part]}
+        yield {"case": str(case), "surroundings": name, "steps": entries.figures(), "parts": parts}
     driver.empty()
+
+
+def _p90(values: list[float]) -> float:
+    return sorted(values)[len(values) * 9 // 10]
 
 
 def _figures(calls: list[tuple[float, float]], num_steps: int) -> dict[str, float]:
     """A part may be called several times a step, or not in each."""
-    walls, cpus = sorted(wall for wall, _ in calls), [cpu for _, cpu in calls]
-    p90 = walls[len(walls) * 9 // 10]
+    walls, cpus = [wall for wall, _ in calls], [cpu for _, cpu in calls]
     return {
         "calls": len(calls) / num_steps,
         "wall_us": statistics.median(walls),
-        "wall_p90_us": p90,
+        "wall_p90_us": _p90(walls),
         "cpu_us": statistics.median(cpus),
     }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = [f"\n## {rows[0]['case']}: us a call, wall p50 / wall p90 / CPU p50", ""]
-    lines += [f"| | {' | '.join(row['surroundings'] for row in rows)} |", f"| --- |{' --- |' * len(rows)}"]
+    head = [f"| | {' | '.join(row['surroundings'] for row in rows)} |", f"| --- |{' --- |' * len(rows)}"]
+    lines = [f"\n## {rows[0]['case']}: us a step, wall p50 / wall p90", "", *head]
+    for phase in (*_WHOLE, "whole"):
+        steps = [row["steps"][phase] for row in rows]
+        texts = [f"{step['wall_us']:.0f} / {step['wall_p90_us']:.0f}" for step in steps]
+        lines.append(f"| {phase} | {' | '.join(texts)} |")
+    lines += ["", "us a call, wall p50 / wall p90 / CPU p50", "", *head]
     for part in _PARTS:
         cells = [row["parts"].get(part) for row in rows]
         texts = [
@@ -195,7 +233,7 @@ def main() -> None:
         if time.monotonic() - began > arguments.seconds:
             print(f"no time for {case}", flush=True)
             continue
-        rows = list(measure(driver, times, Case.parse(case), arguments.steps))
+        rows = list(measure(engine, driver, times, Case.parse(case), arguments.steps))
         results += rows
         tables.append(table(rows))
         print(tables[-1], flush=True)

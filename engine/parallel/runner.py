@@ -9,7 +9,8 @@ from engine.parallel.shared_masks import SentMasks
 from engine.parallel.step_message import StepEncoder
 from engine.parallel.world import leave
 from engine.plan import StepPlan
-from engine.runner.model_runner import Launch, ModelRunner
+from engine.runner.launch import Launch
+from engine.runner.model_runner import ModelRunner
 
 
 class ParallelRunner:

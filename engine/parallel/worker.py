@@ -97,6 +97,7 @@ def run_steps(link: Link, runner: ModelRunner) -> None:
         link.send(number)
         if launch.awaits_tokens:
             launch.resume()
+        launch.leave()
 
 
 def _end_with(link: Link) -> None:

@@ -16,8 +16,9 @@ from engine.runner.captured import Capture
 from engine.runner.compile_ahead import run_side_by_side
 from engine.runner.decode_tables import DecodeTables
 from engine.runner.mixed_graphs import MixedGraphs
-from engine.runner.model_runner import ModelRunner, StepLaunch
+from engine.runner.model_runner import ModelRunner
 from engine.runner.sampler import Sampled
+from engine.runner.step_launch import StepLaunch
 from kernels.attention.interface import AttentionBackend, GraphAttentionBackend
 from kernels.decode_rows import gather_sampling_rows
 from kernels.gpu import gpu_of
@@ -134,7 +135,7 @@ class GraphModelRunner(ModelRunner):
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:
-        launch = StepLaunch(self._device)
+        launch = self._begin()
         self._tables.update(plan.decodes.that_begin_a_block(self._block_size))
         self._tables.update(plan.chunks)
         self._tables.send_updates()

@@ -17,7 +17,7 @@ from engine.plan import StepPlan
 from engine.record import EngineCounters, RecentRequests, RequestRecord
 from engine.recorder import Recorder
 from engine.request import NO_TOKEN, Request, StepOutput
-from engine.runner.model_runner import StepResult
+from engine.runner.launch import StepResult
 from engine.sampling_params import ParameterError, SamplingParams
 from engine.scheduler import Scheduler
 from model.config import ModelConfig

@@ -19,7 +19,7 @@ from engine.plan import StepPlan
 from engine.record import EngineCounters, RecentRequests, RequestRecord
 from engine.recorder import Recorder
 from engine.request import Request
-from engine.runner.model_runner import StepResult
+from engine.runner.launch import StepResult
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 

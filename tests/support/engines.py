@@ -18,7 +18,8 @@ from engine.recorder import Recorder
 from engine.request import NO_TOKEN, FinishReason, Request, StepOutput, TokenLogprobs
 from engine.runner.captured import Capture
 from engine.runner.graph_runner import GraphModelRunner
-from engine.runner.model_runner import ModelRunner, Runner
+from engine.runner.launch import Runner
+from engine.runner.model_runner import ModelRunner
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 from model.decoder import Decoder

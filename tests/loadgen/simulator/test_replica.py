@@ -15,7 +15,7 @@ from engine.plan import StepPlan
 from engine.record import EngineCounters, RecentRequests
 from engine.recorder import Recorder, entry_of_plan
 from engine.request import Request
-from engine.runner.model_runner import StepResult
+from engine.runner.launch import StepResult
 from engine.scheduler import Scheduler
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.profile import HostCosts, LaunchCost, Line, Profile, max_step_rows

@@ -1,0 +1,83 @@
+"""What a step in flight needs for itself: room on the host for its tokens and, on a GPU, two events.
+
+They are used again by later steps: making them anew took longer than the rest of the launch of a decode step.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+
+
+class StepBuffers:
+    """Of one step at a time, from `begin` to `wait`. This is for a device that computes at once."""
+
+    def __init__(self, max_tokens: int, *, pinned: bool = False) -> None:
+        self._tokens = torch.empty(max_tokens, dtype=torch.int64, pin_memory=pinned)
+        self._host_tokens = self._tokens.numpy()
+        self._num_tokens = 0
+        self._began_ns = self._ended_ns = 0
+
+    def begin(self) -> None:
+        """Of a step whose work is enqueued from here on."""
+        self._num_tokens = 0
+        self._began_ns = time.monotonic_ns()
+
+    def receive(self, token_ids: torch.Tensor) -> None:
+        """Send these to the host, [R] int64 on the device, to stand behind those sent before."""
+        begin, self._num_tokens = self._num_tokens, self._num_tokens + len(token_ids)
+        self._copy(token_ids, begin)
+
+    def end(self) -> None:
+        """Nothing more is enqueued."""
+        self._ended_ns = time.monotonic_ns()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the device has come to the end."""
+        return True
+
+    def wait(self) -> tuple[np.ndarray, int]:
+        """Until the device has come to the end: all tokens received [R] int64, and the step's nanoseconds."""
+        device_ns = self._device_ns()
+        return self._host_tokens[: self._num_tokens].copy(), device_ns
+
+    def _copy(self, token_ids: torch.Tensor, begin: int) -> None:
+        self._tokens[begin : begin + len(token_ids)] = token_ids
+
+    def _device_ns(self) -> int:
+        return self._ended_ns - self._began_ns
+
+
+class CudaStepBuffers(StepBuffers):
+    """Nothing but `wait` waits for the device."""
+
+    def __init__(self, max_tokens: int, device: torch.device) -> None:
+        super().__init__(max_tokens, pinned=True)
+        self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._stream = torch.cuda.current_stream(device)
+
+    def begin(self) -> None:
+        super().begin()
+        self._began.record(self._stream)
+
+    def end(self) -> None:
+        self._ended.record(self._stream)
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._ended.query())
+
+    def _copy(self, token_ids: torch.Tensor, begin: int) -> None:
+        self._tokens[begin : begin + len(token_ids)].copy_(token_ids, non_blocking=True)
+
+    def _device_ns(self) -> int:
+        self._ended.synchronize()
+        return int(self._began.elapsed_time(self._ended) * 1e6)
+
+
+def step_buffers(device: torch.device, max_tokens: int) -> StepBuffers:
+    """New ones for steps on that device that sample up to `max_tokens` tokens."""
+    return CudaStepBuffers(max_tokens, device) if device.type == "cuda" else StepBuffers(max_tokens)
