@@ -26,7 +26,7 @@ import uvicorn
 
 from server.app import create_app
 from server.config import ServerConfig
-from server.http_protocol import HttpProtocol
+from server.http.connection import HttpProtocol
 from tests.support.byte_text import byte_text_bundle
 from tests.support.fake_engine import FakeEngine
 

@@ -12,13 +12,13 @@ from starlette.middleware.cors import CORSMiddleware
 
 from engine.handle import EngineHandle
 from engine.version import __version__
-from server.auth import AuthMiddleware
 from server.config import ServerConfig
-from server.delivery import Delivery
+from server.delivery.delivery import Delivery
 from server.errors import install_error_handlers
-from server.live import LiveHistory
-from server.middleware import InternalErrorMiddleware, RequestContextMiddleware
-from server.openapi import install_openapi
+from server.http.auth import AuthMiddleware
+from server.http.middleware import InternalErrorMiddleware, RequestContextMiddleware
+from server.monitoring.live import LiveHistory
+from server.protocol.openapi import install_openapi
 from server.routes.admin import add_admin_routes
 from server.routes.chat import add_chat_route
 from server.routes.completions import add_completion_route

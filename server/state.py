@@ -16,9 +16,9 @@ from engine.handle import EngineHandle
 from engine.version import __version__
 from model.grammar.compiler import GrammarCompiler
 from server.config import ServerConfig
-from server.delivery import Delivery
+from server.delivery.delivery import Delivery
 from server.errors import APIError
-from server.grammars import Grammars
+from server.preparation.grammars import Grammars
 from server.text_bundle import TextBundle
 
 NUM_TEXT_THREADS = 2

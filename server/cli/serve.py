@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             check_writable(log)  # here rather than after a model has been loaded
     from engine.environment import prepare_environment
     from server.cli.process import prepare_process
-    from server.listen import ListenError, bind_socket, check_certificate
+    from server.http.listen import ListenError, bind_socket, check_certificate
 
     prepare_environment()
     prepare_process(server_config.log_level)
@@ -86,7 +86,7 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
     engine = build_engine(engine_config, progress, source, text.tokenizer.eos_token_ids)
     progress("starting the server")
     from server.app import create_app
-    from server.lifecycle import serve_until_stopped
+    from server.http.lifecycle import serve_until_stopped
 
     engine.start()
     if not server_config.served_model_name:
@@ -104,7 +104,7 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
 def _greeting(
     config: ServerConfig, sock: socket.socket, sampling_defaults: Mapping[str, float], seconds: float
 ) -> str:
-    from server.listen import address_of
+    from server.http.listen import address_of
 
     name, address = config.served_model_name[0], address_of(sock, tls=config.ssl_certfile is not None)
     defaults = ", ".join(f"{key} {value:g}" for key, value in sampling_defaults.items()) or "the API's own"

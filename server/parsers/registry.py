@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from server.parsers.deepseek import DeepseekParser
-from server.parsers.hermes import HermesParser
-from server.parsers.llama3_json import Llama3JsonParser
-from server.parsers.mistral import MistralParser
-from server.parsers.qwen3_coder import Qwen3CoderParser
+from server.parsers.formats.deepseek import DeepseekParser
+from server.parsers.formats.hermes import HermesParser
+from server.parsers.formats.llama3_json import Llama3JsonParser
+from server.parsers.formats.mistral import MistralParser
+from server.parsers.formats.qwen3_coder import Qwen3CoderParser
 from server.parsers.reasoning import ReasoningFormat
 from server.parsers.tool_parser import ToolParser
 

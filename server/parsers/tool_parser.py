@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from server.parsers.call_reader import CallReader
+from server.parsers.calls.call_reader import CallReader
 from server.parsers.events import Content, Event
 
 Tool = Mapping[str, Any]

@@ -1,6 +1,7 @@
 """What each field of a request means, its default and its range: for /openapi.json and docs/api.md.
 
-The ranges are checked in `engine.sampling_params` and `server.prepare`; tests hold these words to them.
+The ranges are checked in `engine.sampling_params` and `server.preparation.prepare`; tests hold these words
+to them.
 """
 
 from __future__ import annotations

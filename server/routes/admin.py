@@ -7,11 +7,11 @@ import asyncio
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from server.body import read_body
 from server.errors import APIError, invalid
-from server.openapi import BODY_ERRORS, answers, json_body
+from server.http.body import read_body
 from server.protocol.admin import AbortRequest
 from server.protocol.answers import AbortedAnswer, ForgottenAnswer
+from server.protocol.openapi import BODY_ERRORS, answers, json_body
 from server.routes.generate import json_response
 from server.state import ServerState
 

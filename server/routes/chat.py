@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from server.openapi import GENERATION_ERRORS, answers, json_body
-from server.prepare import prepare_chat
+from server.preparation.prepare import prepare_chat
 from server.protocol.answers import ChatAnswer
 from server.protocol.chat import ChatRequest
+from server.protocol.openapi import GENERATION_ERRORS, answers, json_body
 from server.routes.generate import choices_forms, generate
 from server.state import ServerState
 

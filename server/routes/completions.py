@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from server.openapi import GENERATION_ERRORS, answers, json_body
-from server.prepare import prepare_completion
+from server.preparation.prepare import prepare_completion
 from server.protocol.answers import CompletionAnswer
 from server.protocol.completions import CompletionRequest
+from server.protocol.openapi import GENERATION_ERRORS, answers, json_body
 from server.routes.generate import choices_forms, generate
 from server.state import ServerState
 

@@ -13,9 +13,9 @@ from engine.handle import EngineHandle
 from engine.record import RequestRecord
 from engine.record.perfetto import chrome_trace
 from server.errors import APIError
-from server.live import LiveHistory
-from server.openapi import answers
+from server.monitoring.live import LiveHistory
 from server.protocol.answers import RequestSummary
+from server.protocol.openapi import answers
 
 MAX_LISTED = 512
 

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from server.errors import APIError
-from server.openapi import refusal
+from server.protocol.openapi import refusal
 from server.state import ServerState
 
 

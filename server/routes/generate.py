@@ -12,17 +12,17 @@ from starlette.responses import Response
 
 from engine.handle import PromptTooLongError
 from model.text.tokenizer import Tokenizer
-from server.answer_objects import answer_object
-from server.body import read_body
-from server.collected_answer import CollectedAnswer
-from server.delivery import Answer
+from server.answers.answer_object import answer_object
+from server.answers.message_frames import chunk_format
+from server.delivery.collected_answer import CollectedAnswer
+from server.delivery.delivery import Answer
+from server.delivery.generation import Generation
+from server.delivery.stream_answer import StreamAnswer, StreamFormat
 from server.errors import invalid
-from server.generation import Generation
-from server.message_frames import chunk_format
-from server.middleware import label_request
+from server.http.body import read_body
+from server.http.middleware import label_request
 from server.protocol.common import GenerationBody
 from server.state import ServerState
-from server.stream_answer import StreamAnswer, StreamFormat
 
 BodyT = TypeVar("BodyT", bound=GenerationBody)
 

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from engine.version import __version__
-from server.openapi import answers
 from server.protocol.answers import HealthAnswer, LoadAnswer, VersionAnswer
+from server.protocol.openapi import answers
 from server.revision import source_revision
 from server.routes.generate import json_response
 from server.state import ServerState

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from engine.handle import EngineHandle
 from server.config import ServerConfig
-from server.metrics import EngineCollector, metrics_registry
+from server.monitoring.metrics import EngineCollector, metrics_registry
 
 
 def add_metrics_route(

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from server.openapi import answers
 from server.protocol.answers import ModelCard, ModelList
+from server.protocol.openapi import answers
 from server.routes.generate import json_response
 from server.state import ServerState
 

@@ -6,16 +6,16 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from engine.sampling_params import ParameterError
-from server.body import validated
+from server.answers.response_events import ResponseEvents
+from server.answers.response_object import whole_response
+from server.delivery.generation import Generation
 from server.errors import APIError
-from server.generation import Generation
-from server.openapi import GENERATION_ERRORS, answers, json_body
-from server.prepare import prepare_chat
+from server.http.body import validated
+from server.preparation.prepare import prepare_chat
 from server.protocol.answers import ResponsesAnswer
 from server.protocol.chat import ChatRequest
+from server.protocol.openapi import GENERATION_ERRORS, answers, json_body
 from server.protocol.responses import ResponsesRequest
-from server.response_events import ResponseEvents
-from server.response_object import whole_response
 from server.routes.generate import AnswerForms, generate
 from server.state import ServerState
 

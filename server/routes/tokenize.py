@@ -7,16 +7,16 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from server.body import read_body
-from server.chat_prompt import render_chat
 from server.errors import invalid
-from server.openapi import BODY_ERRORS, answers, json_body
+from server.http.body import read_body
+from server.preparation.chat_prompt import render_chat
+from server.preparation.tokenizing import check_token_ids, tokenize
+from server.preparation.tool_use import read_tool_use
 from server.protocol.answers import TextAnswer, TokensAnswer
+from server.protocol.openapi import BODY_ERRORS, answers, json_body
 from server.protocol.tokenize import DetokenizeRequest, TokenizeRequest
 from server.routes.generate import json_response
 from server.state import ServerState
-from server.tokenizing import check_token_ids, tokenize
-from server.tool_use import read_tool_use
 
 MAX_TEXTS = 2048
 """Of a list. Each takes a moment of the threads that prompts of other requests wait for."""

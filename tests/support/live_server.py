@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from server.http_protocol import HttpProtocol
+from server.http.connection import HttpProtocol
 
 
 @contextmanager

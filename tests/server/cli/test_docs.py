@@ -13,7 +13,7 @@ import pytest
 from engine.record import RequestRecord, StepEntry
 from server.cli.flags import all_settings
 from server.cli.main import COMMANDS
-from server.metrics import EngineCollector, metrics_registry
+from server.monitoring.metrics import EngineCollector, metrics_registry
 from server.protocol.tokenize import TokenizeRequest
 from tests.support.fake_engine import FakeEngine
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.parsers.hermes import HermesParser
+from server.parsers.formats.hermes import HermesParser
 from server.parsers.message_parser import MessageParser
 from server.parsers.reasoning import ReasoningFormat, ReasoningParser, Thoughts
 from server.parsers.registry import REASONING_FORMATS

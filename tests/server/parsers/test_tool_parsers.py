@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.parsers.call_array import CallArray
-from server.parsers.named_call import NamedCall
+from server.parsers.formats.call_array import CallArray
+from server.parsers.formats.named_call import NamedCall
 from server.parsers.registry import TOOL_PARSERS
 from server.parsers.tool_parser import ToolParser
 from tests.support.tool_texts import (

@@ -1,0 +1,1 @@
+"""What answers look like: the objects of whole ones and the events of streamed ones."""

@@ -1,0 +1,95 @@
+"""One HTTP request for text, validated and tokenized: all that delivering its answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine.request import Request, TokenLogprobs
+from server.answers.request_timing import timing_object
+from server.delivery.choice import Choice
+from server.preparation.structured_output import WantedGrammar
+
+
+@dataclass(slots=True)
+class Prompt:
+    """One prompt and the engine request that continues it `request.n` times."""
+
+    request: Request
+    text: str = ""  # what echo returns
+    text_offsets: Sequence[int] = ()  # characters of `text` before each token; only for echo with logprobs
+    logprobs: list[TokenLogprobs | None] | None = None  # arrive with the first choice's first token
+
+    @property
+    def token_ids(self) -> list[int]:
+        token_ids: list[int] = self.request.prompt_token_ids.tolist()
+        return token_ids
+
+    def usage(self, num_generated: int) -> dict[str, Any]:
+        num_tokens = len(self.request.prompt_token_ids)
+        return usage_object(num_tokens, num_generated, self.request.record.num_cached_tokens)
+
+
+@dataclass(slots=True)
+class Generation:
+    """`choices` are in index order: prompt i's continuation j is choice `i * n + j`."""
+
+    kind: Literal["completion", "chat"]
+    response_id: str
+    created: int  # Unix seconds
+    model: str
+    system_fingerprint: str
+    prompts: list[Prompt]
+    choices: list[Choice]
+    logprobs: bool = False
+    prompt_logprobs: int | None = None  # how many to list for each prompt token, beside its own
+    echo: bool = False
+    return_token_ids: bool = False
+    tokens_as_ids: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    is_parsed: bool = False  # the choices are `ParsedChoice`s
+    reasoning_fields: tuple[str, ...] = ()  # under which reasoning is sent; none without a reasoning parser
+    grammar: WantedGrammar | None = None  # what the answer has to match, still to be compiled
+    service_tier: str | None = None  # the one that is answered to those that ask for any
+    tells_timing: bool = False
+
+    def prompt_of(self, choice: Choice) -> Prompt:
+        return self.prompts[choice.index // self.prompts[0].request.n]
+
+    def head(self, object_name: str) -> dict[str, Any]:
+        """What an answer and each of its chunks begin with."""
+        fields = {
+            "id": self.response_id, "object": object_name, "created": self.created, "model": self.model
+        }  # fmt: skip
+        return fields if self.service_tier is None else {**fields, "service_tier": self.service_tier}
+
+    def summary(self) -> dict[str, Any]:
+        """What is told of the whole answer once all choices have ended."""
+        fields: dict[str, Any] = {"usage": self.usage(), "system_fingerprint": self.system_fingerprint}
+        if self.tells_timing and len(self.choices) == 1:
+            fields["metrics"] = timing_object(self.prompts[0].request.record, self.choices[0].num_tokens)
+        return fields
+
+    def usage(self) -> dict[str, Any]:
+        """Prompts count once, however large n is; every generated token counts."""
+        requests = [prompt.request for prompt in self.prompts]
+        usage = usage_object(
+            sum(len(request.prompt_token_ids) for request in requests),
+            sum(choice.num_tokens for choice in self.choices),
+            sum(request.record.num_cached_tokens for request in requests),
+        )
+        if self.reasoning_fields:
+            num_reasoning = sum(choice.num_reasoning_tokens for choice in self.choices)
+            usage["completion_tokens_details"] = {"reasoning_tokens": num_reasoning}
+        return usage
+
+
+def usage_object(num_prompt_tokens: int, num_generated: int, num_cached: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": num_prompt_tokens,
+        "completion_tokens": num_generated,
+        "total_tokens": num_prompt_tokens + num_generated,
+        "prompt_tokens_details": {"cached_tokens": num_cached},
+    }

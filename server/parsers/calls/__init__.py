@@ -1,0 +1,1 @@
+"""Readers of a single tool call, by how it is written."""

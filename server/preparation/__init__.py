@@ -1,0 +1,1 @@
+"""From a parsed body to a `Generation` that the engine can take; most of it runs in a thread."""
