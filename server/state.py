@@ -18,7 +18,7 @@ from model.grammar.compiler import GrammarCompiler
 from server.config import ServerConfig
 from server.delivery.delivery import Delivery
 from server.errors import APIError
-from server.preparation.grammars import Grammars
+from server.grammars import Grammars
 from server.text_bundle import TextBundle
 
 NUM_TEXT_THREADS = 2

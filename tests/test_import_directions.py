@@ -1,7 +1,9 @@
 """Imports point down only: server -> engine -> model -> kernels; of loadgen only the simulator borrows."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,8 @@ MAY_IMPORT = {
 }
 
 
-def imported_packages(file: Path) -> Iterator[tuple[int, str]]:
-    """(line, our own package) of every import in a file, those inside functions included."""
+def imported_modules(file: Path) -> Iterator[tuple[int, str]]:
+    """(line, module of ours) of every import in a file, those inside functions included."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -30,9 +32,8 @@ def imported_packages(file: Path) -> Iterator[tuple[int, str]]:
         else:
             continue
         for name in names:
-            package = name.partition(".")[0]
-            if package in PACKAGES:
-                yield node.lineno, package
+            if name.partition(".")[0] in PACKAGES:
+                yield node.lineno, name
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -47,7 +48,20 @@ def test_imports_point_down(package: str) -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{line} imports {imported}"
         for file in files
-        for line, imported in imported_packages(file)
-        if imported not in MAY_IMPORT[package]
+        for line, imported in imported_modules(file)
+        if imported.partition(".")[0] not in MAY_IMPORT[package]
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_servers_folders_import_in_one_direction() -> None:
+    """A folder counts as one, and so does each file that lies beside them."""
+    imports: dict[str, set[str]] = defaultdict(set)
+    for file in (ROOT / "server").rglob("*.py"):
+        part = file.relative_to(ROOT / "server").parts[0].removesuffix(".py")
+        for _, imported in imported_modules(file):
+            if imported.startswith("server."):
+                imports[part].add(imported.split(".")[1])
+    for part, imported_parts in imports.items():
+        imported_parts.discard(part)
+    TopologicalSorter(imports).prepare()

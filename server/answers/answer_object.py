@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from model.text.tokenizer import Tokenizer
-from server.answers.chat_message import message_object
 from server.answers.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
 from server.delivery.choice import Choice
 from server.delivery.generation import Generation
+from server.parsers.events import CallArguments, CallCut, CallStart, Content, Event, Reasoning
 
 
 def answer_object(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def _chat_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -
     logprobs = chat_logprobs(generation, choice, tokens, tokenizer) if generation.logprobs else None
     result = {
         "index": choice.index,
-        "message": message_object(choice.take_events(), generation.reasoning_fields),
+        "message": _message_object(choice.take_events(), generation.reasoning_fields),
         "logprobs": logprobs,
         "finish_reason": choice.finish_reason,
         "stop_reason": choice.stop_reason,
@@ -42,6 +43,30 @@ def _chat_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -
     if generation.return_token_ids:
         result["token_ids"] = [token.token_id for token in tokens]
     return result
+
+
+def _message_object(events: Iterable[Event], reasoning_fields: Sequence[str]) -> dict[str, Any]:
+    """A call that was cut is content: it could not be made. `reasoning_fields` are null without reasoning."""
+    content, reasoning = "", ""
+    calls: list[dict[str, Any]] = []
+    for event in events:
+        match event:
+            case Content(text):
+                content += text
+            case Reasoning(text):
+                reasoning += text
+            case CallStart(name, call_id):
+                calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": ""}})
+            case CallArguments(text):
+                calls[-1]["function"]["arguments"] += text
+            case CallCut(text):
+                calls.pop()
+                content += text
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    message |= dict.fromkeys(reasoning_fields, reasoning or None)
+    if calls:
+        message |= {"content": content or None, "tool_calls": calls}
+    return message
 
 
 def _completion_choice(generation: Generation, choice: Choice, tokenizer: Tokenizer) -> dict[str, Any]:

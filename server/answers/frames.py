@@ -13,7 +13,6 @@ from server.delivery.generation import Generation
 from server.errors import APIError
 
 DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": keep-alive\n\n"
 
 
 def event(payload: Any) -> bytes:

@@ -68,7 +68,7 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
     from engine.runner.flash_ahead import compile_flash_ahead
     from engine.runner.triton_ahead import compile_triton_ahead
     from model.source import resolve_model
-    from server.text_loading import load_text_bundle
+    from server.text_bundle import load_text_bundle
 
     source = resolve_model(
         engine_config.model, engine_config.revision, with_weights=engine_config.load_format != "dummy"

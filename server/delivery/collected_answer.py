@@ -6,8 +6,8 @@ import asyncio
 
 from starlette.types import Receive
 
+from server.delivery.asgi import until_disconnect
 from server.delivery.delivery import Delivery
-from server.delivery.disconnect import until_disconnect
 from server.delivery.generation import Generation
 from server.errors import APIError
 

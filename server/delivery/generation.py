@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from engine.record import RequestRecord
 from engine.request import Request, TokenLogprobs
-from server.answers.request_timing import timing_object
+from model.grammar.source import GrammarSource
 from server.delivery.choice import Choice
-from server.preparation.structured_output import WantedGrammar
+
+TIMING_NAMES = (  # vLLM's
+    "time_to_first_token_ms", "queue_time_ms", "generation_time_ms", "mean_itl_ms", "tokens_per_second",
+)  # fmt: skip
+
+
+class WantedGrammar(NamedTuple):
+    """A grammar that is still to be compiled."""
+
+    param: str  # the field of the body that asks for it
+    source: GrammarSource
 
 
 @dataclass(slots=True)
@@ -69,7 +80,7 @@ class Generation:
         """What is told of the whole answer once all choices have ended."""
         fields: dict[str, Any] = {"usage": self.usage(), "system_fingerprint": self.system_fingerprint}
         if self.tells_timing and len(self.choices) == 1:
-            fields["metrics"] = timing_object(self.prompts[0].request.record, self.choices[0].num_tokens)
+            fields["metrics"] = _timing_object(self.prompts[0].request.record, self.choices[0].num_tokens)
         return fields
 
     def usage(self) -> dict[str, Any]:
@@ -92,4 +103,22 @@ def usage_object(num_prompt_tokens: int, num_generated: int, num_cached: int) ->
         "completion_tokens": num_generated,
         "total_tokens": num_prompt_tokens + num_generated,
         "prompt_tokens_details": {"cached_tokens": num_cached},
+    }
+
+
+def _timing_object(record: RequestRecord, num_tokens: int) -> dict[str, float | None]:
+    """Of a request with one continuation, which got `num_tokens` tokens; null for what never happened.
+
+    The time to the first token begins when the request arrived, not when it was scheduled.
+    """
+    times = record.token_times_ns[0][:num_tokens] if record.token_times_ns else []
+    if not times:
+        return dict.fromkeys(TIMING_NAMES)
+    generation_ns = times[-1] - times[0]
+    return {
+        "time_to_first_token_ms": (times[0] - record.arrived_ns) / 1e6,
+        "queue_time_ms": (record.first_scheduled_ns - record.queued_ns) / 1e6,
+        "generation_time_ms": generation_ns / 1e6,
+        "mean_itl_ms": generation_ns / (len(times) - 1) / 1e6 if len(times) > 1 else None,
+        "tokens_per_second": len(times) / (times[-1] - record.first_scheduled_ns) * 1e9,
     }

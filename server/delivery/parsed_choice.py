@@ -7,7 +7,7 @@ from engine.sampling_params import SamplingParams
 from model.text.text_stream import TextStream
 from server.delivery.choice import Choice
 from server.parsers.events import Event
-from server.preparation.message_reading import MessageReading
+from server.parsers.message_parser import MessageParser
 
 TOOL_CALLS = "tool_calls"
 
@@ -26,13 +26,15 @@ class ParsedChoice(Choice):
         params: SamplingParams,
         eos_token_ids: frozenset[int],
         text: TextStream,
-        reading: MessageReading,
+        parser: MessageParser,
         *,
+        tells_calls: bool,
         keep_tokens: bool,
     ) -> None:
+        """`tells_calls`: that calls were made is news to the client, and told by the finish reason."""
         super().__init__(index, sequence_id, params, eos_token_ids, text, keep_tokens=keep_tokens)
-        self._parser = reading.open_parser()
-        self._tells_calls = reading.tool_use.mode != "named"
+        self._parser = parser
+        self._tells_calls = tells_calls
         self._events: list[Event] = []
 
     def push(self, token_id: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None) -> None:

@@ -9,16 +9,15 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from server.answers.frames import KEEP_ALIVE
+from server.delivery.asgi import FrameWriter, until_disconnect
 from server.delivery.choice import Choice
 from server.delivery.delivery import Delivery
-from server.delivery.disconnect import until_disconnect
-from server.delivery.frame_writer import FrameWriter
 from server.delivery.generation import Generation
 from server.errors import APIError
 
 logger = logging.getLogger(__name__)
 
+KEEP_ALIVE = b": keep-alive\n\n"
 SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from model.grammar.source import GrammarError, GrammarSource
+from server.delivery.generation import WantedGrammar
 from server.errors import invalid_schema
-from server.preparation.structured_output import WantedGrammar
 from server.preparation.tool_use import Tool, ToolUse
 
 _PLAIN_KEYS = frozenset(

@@ -15,11 +15,10 @@ from engine.sampling_params import ParameterError, SamplingParams
 from engine.text import open_text
 from model.text.detokenizer import IncrementalDetokenizer
 from server.delivery.choice import Choice
-from server.delivery.generation import Generation, Prompt
+from server.delivery.generation import Generation, Prompt, WantedGrammar
 from server.delivery.parsed_choice import ParsedChoice
 from server.errors import APIError, invalid
 from server.preparation.message_reading import MessageReading
-from server.preparation.structured_output import WantedGrammar
 from server.protocol.common import ALL_THAT_FIT, GenerationBody
 from server.state import ServerState
 
@@ -120,7 +119,10 @@ class GenerationBuilder:
                 if self.reading is None:
                     choices.append(Choice(*basics, keep_tokens=keep_tokens))
                 else:
-                    choices.append(ParsedChoice(*basics, self.reading, keep_tokens=keep_tokens))
+                    parser, tells_calls = self.reading.open_parser(), self.reading.tells_calls
+                    choices.append(
+                        ParsedChoice(*basics, parser, tells_calls=tells_calls, keep_tokens=keep_tokens)
+                    )
         return choices
 
     def _truncated(self, token_ids: list[int]) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from model.grammar.source import ThoughtTags
 from model.text.tokenizer import Tokenizer
 from server.config import ServerConfig
+from server.delivery.generation import WantedGrammar
 from server.errors import unsupported
 from server.parsers.formats.call_array import CallArray
 from server.parsers.formats.named_call import NamedCall
@@ -15,7 +16,6 @@ from server.parsers.reasoning import ReasoningFormat, ReasoningParser, Thoughts
 from server.parsers.registry import REASONING_FORMATS, TOOL_PARSERS
 from server.parsers.tool_parser import ToolParser
 from server.preparation.chat_prompt import ChatPrompt
-from server.preparation.structured_output import WantedGrammar
 from server.preparation.tool_use import ToolUse
 
 
@@ -29,6 +29,11 @@ class MessageReading:
     thoughts: Thoughts
     is_bound: bool  # by a grammar, so that an opening tag cannot be left out
     shows_reasoning: bool
+
+    @property
+    def tells_calls(self) -> bool:
+        """Whether a call is the model's decision; one that was named beforehand is no news."""
+        return self.tool_use.mode != "named"
 
     def open_parser(self) -> MessageParser:
         reasoning = None

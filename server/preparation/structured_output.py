@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from model.grammar.source import GrammarError, GrammarSource
+from server.delivery.generation import WantedGrammar
 from server.errors import invalid, invalid_schema, unsupported
 from server.protocol.common import GenerationBody
 
 MAX_CHOICES = 1024
-
-
-class WantedGrammar(NamedTuple):
-    """A grammar that is still to be compiled."""
-
-    param: str  # the field of the body that asks for it
-    source: GrammarSource
 
 
 def wanted_grammar(body: GenerationBody) -> WantedGrammar | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -11,9 +14,10 @@ from starlette.responses import Response
 from engine.version import __version__
 from server.protocol.answers import HealthAnswer, LoadAnswer, VersionAnswer
 from server.protocol.openapi import answers
-from server.revision import source_revision
 from server.routes.generate import json_response
 from server.state import ServerState
+
+SOURCE_ROOT = Path(__file__).parents[2]
 
 
 def add_health_routes(app: FastAPI, state: ServerState) -> Callable[..., Any]:
@@ -43,7 +47,7 @@ def add_version_route(app: FastAPI, state: ServerState) -> Callable[..., Any]:
     def get_version() -> Response:  # in a thread: the first time, it asks git
         """The server's version, the model that it serves, and the git revision if there is one."""
         return json_response(
-            {"version": __version__, "model": state.model_names[0], "git": source_revision()}
+            {"version": __version__, "model": state.model_names[0], "git": _source_revision()}
         )
 
     return get_version
@@ -62,3 +66,15 @@ def add_load_route(app: FastAPI, state: ServerState) -> None:
                 "kv_usage": stats.kv_usage,
             }
         )
+
+
+@cache
+def _source_revision() -> str | None:
+    """The commit of the source tree, with `-dirty` if files were changed; None for an installed package."""
+    if not (SOURCE_ROOT / ".git").exists():  # else a repository around it would answer
+        return None
+    command = ["git", "-C", str(SOURCE_ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

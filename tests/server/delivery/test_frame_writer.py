@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.delivery.frame_writer import FrameWriter
+from server.delivery.asgi import FrameWriter
 
 
 class Transport:

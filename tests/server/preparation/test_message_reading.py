@@ -7,9 +7,9 @@ import pytest
 from model.grammar.source import GrammarSource, ThoughtTags
 from model.text.tokenizer import Tokenizer
 from server.config import ServerConfig
+from server.delivery.generation import WantedGrammar
 from server.preparation.chat_prompt import ChatPrompt
 from server.preparation.message_reading import message_reading
-from server.preparation.structured_output import WantedGrammar
 from server.preparation.tool_use import ToolUse
 from tests.support.byte_text import byte_tokenizer
 from tests.support.tiny_tokenizers import byte_level_backend

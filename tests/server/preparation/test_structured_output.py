@@ -12,7 +12,7 @@ import pytest
 from model.grammar.compiler import GrammarCompiler
 from model.grammar.matcher import Grammar
 from model.grammar.source import GrammarError, GrammarSource
-from server.preparation.grammars import Grammars
+from server.grammars import Grammars
 from tests.support.byte_text import byte_tokenizer
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -8,7 +8,7 @@ import pytest
 from engine.sampling_params import SamplingParams
 from model.config import ModelError
 from model.source import ModelSource, resolve_model
-from server.text_loading import read_sampling_defaults
+from server.text_bundle import read_sampling_defaults
 
 
 def folder_with(tmp_path: Path, content: object) -> ModelSource:

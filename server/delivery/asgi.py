@@ -1,4 +1,4 @@
-"""Writes to an ASGI `send` from a plain function."""
+"""The two ends of an ASGI connection as answers use them: a `send` without tasks, a client that leaves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, cast
 
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Send
+
+
+async def until_disconnect(receive: Receive) -> None:
+    """Return when the client closes its connection. The request's body must have been read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class FrameWriter:
