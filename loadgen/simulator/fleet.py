@@ -142,17 +142,17 @@ class Fleet:
         self._front_end_free_ns[place] = begun_ns + self._costs.before.ns(input_tokens)
         return self._front_end_free_ns[place]
 
-    def _take(self, token_times: TokenTimes, now_ns: int, committed: CommittedStep) -> None:
-        """A step was settled: note when clients have its tokens, and tell of requests that have ended."""
-        seen_ns = now_ns + self._costs.delivery.ns(len(committed))
-        token_times.add(seen_ns, committed)
+    def _take(self, token_times: TokenTimes, settled_ns: list[int], committed: CommittedStep) -> None:
+        """Steps that brought the same: note when clients have their tokens, and tell of what has ended."""
+        delivery_ns = self._costs.delivery.ns(len(committed))
+        token_times.add([now_ns + delivery_ns for now_ns in settled_ns], committed)
         for sequence, reason in committed.ended:
             record = sequence.request.record
-            record.finished_ns = now_ns
+            record.finished_ns = settled_ns[-1]
             record.finish_reasons = [reason.value]
             outcome = self._open.pop(record.request_id)
             self._loads[outcome.replica] -= 1
-            self._conclude(outcome, seen_ns)
+            self._conclude(outcome, settled_ns[-1] + delivery_ns)
 
     def _conclude(self, outcome: Outcome, ended_ns: int) -> None:
         self._on_outcome(outcome)

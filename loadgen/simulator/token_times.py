@@ -17,13 +17,13 @@ class TokenTimes:
         self._since: dict[Sequence, int] = {}  # in which of them each sequence began to decode
         self._trim_at = _MANY
 
-    def add(self, now_ns: int, committed: CommittedStep) -> None:
-        """A step brought these tokens."""
+    def add(self, times_ns: list[int], committed: CommittedStep) -> None:
+        """Steps brought these tokens, each of them the same; one step if any is not of a decode or the last."""
         if committed.num_decodes:
-            self._times_ns.append(now_ns)
+            self._times_ns += times_ns
         for sequence in committed.sequences[committed.num_decodes :]:  # the token at the end of its prompt
             self._read(sequence, num_missing=1)
-            sequence.token_times_ns.append(now_ns)
+            sequence.token_times_ns += times_ns
             self._since[sequence] = self._num_forgotten + len(self._times_ns)
         for sequence, _ in committed.ended:
             self._read(sequence, num_missing=0)

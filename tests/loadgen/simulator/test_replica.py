@@ -233,7 +233,7 @@ def test_the_host_costs_what_the_profile_says() -> None:
     )
     times: list[int] = []
     profile = make_profile(depth=1, host=host)
-    replica = Replica(profile, timer_of(profile), lambda now_ns, committed: times.append(now_ns))
+    replica = Replica(profile, timer_of(profile), lambda settled_ns, committed: times.extend(settled_ns))
     load = [ScheduledRequest(0, 0, 20, 3, 0)]
     request = RequestMaker(16, None).make(load[0])
     replica.submit(5_000_000, request, [])
