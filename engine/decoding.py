@@ -59,19 +59,26 @@ class Decoding:
         return Decodes(self._current(), step)
 
     def quiet_steps(self, in_flight: Decodes | None) -> tuple[int, Decodes]:
-        """As `Scheduler.quiet_steps`."""
+        """As `Scheduler.quiet_steps`, for who has blocks enough."""
         group, steps = self._current(), self._steps
         if not self.sequences or (in_flight is not None and in_flight.group is not group):
             return 0, NO_DECODES
-        first_due_step = group.first_due_step(steps.num_planned, self._block_size)
-        num_steps = first_due_step - max(steps.num_planned, steps.num_committed + 1)
+        num_steps = group.first_end - max(steps.num_planned, steps.num_committed + 1)
         return max(num_steps, 0), Decodes(group, steps.num_planned)
 
-    def pass_quiet_steps(self, num_steps: int, token_id: int) -> Decodes:
-        """As `Scheduler.pass_quiet_steps`."""
-        group = self._current()
-        self._steps.pass_by(group.rows, token_id, num_steps)
-        return Decodes(group, self._steps.num_planned - 1)
+    def pass_quiet_steps(self, most: int, token_id: int) -> tuple[int, list[Sequence], list[Sequence]]:
+        """Quiet steps up to the first with which a block begins or is filled; who begins one, whose is full."""
+        group, steps = self._current(), self._steps
+        first_due = group.first_due_step(steps.num_planned, self._block_size)
+        num_steps = min(max(first_due - steps.num_committed, 1), most)
+        steps.pass_by(group.rows, token_id, num_steps)
+        begin = group.due(steps.num_planned - 1, self._block_size)
+        filled = group.due(steps.num_committed, self._block_size)
+        return num_steps, [group.sequences[i] for i in begin], [group.sequences[i] for i in filled]
+
+    def last_planned(self) -> Decodes:
+        """The newest step with decodes, if none of them has come or gone since."""
+        return Decodes(self._current(), self._steps.num_planned - 1)
 
     def commit(self, decodes: Decodes, token_ids: np.ndarray) -> list[int]:
         """Give the sequences of a step their tokens; where in it those stand that have ended and get none.

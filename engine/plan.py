@@ -67,6 +67,11 @@ class DecodeGroup:
         """Added up once for all steps of the group, which need the sum of their contexts."""
         return int(self.origins.sum())
 
+    @cached_property
+    def first_end(self) -> int:
+        """The first step that some member must not take."""
+        return int(self._ends.min())
+
     def due(self, step: int, block_size: int) -> list[int]:
         """Indices of the members that begin a block in that step, and of those that must not take it."""
         # Asked three times for one step: to plan it, to launch it, and to settle the one before.

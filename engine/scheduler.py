@@ -324,19 +324,28 @@ class Scheduler:
         """How many steps from the next one on only bring the same sequences a token each; the first of them.
 
         With at most one step `in_flight`, whose commit does no more than that either, and nothing arriving.
-        A step in which a sequence begins a block or ends is not among them.
+        No sequence ends in them, and there are free blocks for all that begin one.
         """
         if self._waiting or self._prompts or self._stop_ids or (in_flight is not None and in_flight.chunks):
             return 0, NO_DECODES
-        return self._decoding.quiet_steps(None if in_flight is None else in_flight.decodes)
+        num_steps, decodes = self._decoding.quiet_steps(None if in_flight is None else in_flight.decodes)
+        num_blocks_each = self.block_manager.num_free // max(len(decodes), 1)
+        return min(num_steps, num_blocks_each * self.config.block_size), decodes
 
     def pass_quiet_steps(self, num_steps: int, token_id: int) -> StepPlan:
-        """As if so many quiet steps had been planned and as many committed, one by one; the last plan.
+        """As if so many quiet steps had been planned and as many committed, in turns; the last plan.
 
         Those committed are the oldest: if a step was in flight, the last one is now. All bring that token.
         """
         self._num_steps += num_steps
-        return StepPlan(self._num_steps - 1, self._decoding.pass_quiet_steps(num_steps, token_id))
+        while num_steps:
+            num_passed, begin, filled = self._decoding.pass_quiet_steps(num_steps, token_id)
+            for sequence in begin:
+                self._blocks.extend(sequence)
+            for sequence in filled:
+                self._blocks.publish(sequence, len(sequence.token_ids) - 1)
+            num_steps -= num_passed
+        return StepPlan(self._num_steps - 1, self._decoding.last_planned())
 
     # A sequence leaves the running ones, for now or for good.
 
