@@ -10,7 +10,6 @@ from contextlib import contextmanager
 @contextmanager
 def no_collections() -> Iterator[None]:
     """What exists is frozen and nothing is looked at: for code that makes many objects and few cycles."""
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:

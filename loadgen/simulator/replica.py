@@ -175,7 +175,9 @@ class Replica:
             turn_ns = now_ns + settling_ns
             if pacer is not None:
                 slack_ns = int(pacer.slack_s(num_decodes, 0) * 1e9)
-                plan_from_ns = min(max(launched_ns, ended_ns) + slack_ns, free_ns)
+                plan_from_ns = slack_ns + (launched_ns if launched_ns > ended_ns else ended_ns)
+                if plan_from_ns > free_ns:
+                    plan_from_ns = free_ns
                 if turn_ns < plan_from_ns:
                     turn_ns = plan_from_ns
         self.now_ns = settled_ns[-1] + settling_ns

@@ -128,16 +128,19 @@ class StepTimer:
         tables, noise, padded_rows = self._decode, self._decode_noise, self._padding.rows_of(shape)
         num, context, *_, longest = shape
         level = tables.padded[padded_rows] + tables.decode[num]
-        uneven = tables.uneven[padded_rows]
+        of_context, of_longest, of_uneven = tables.context, tables.longest, tables.uneven[padded_rows]
+        slowdown = tables.slowdown
 
         def price(exertion: float) -> float:
             nonlocal context, longest
-            seconds = level + tables.context * context + tables.longest * longest
-            seconds += uneven * max(longest - context / num, 0.0)
+            seconds = level + of_context * context + of_longest * longest
+            uneven_context = longest - context / num
+            if uneven_context > 0:
+                seconds += of_uneven * uneven_context
             context += num
             longest += 1
             if exertion:
-                seconds /= max(1.0 - tables.slowdown * exertion, LEAST_SPEED)
+                seconds /= max(1.0 - slowdown * exertion, LEAST_SPEED)
             return seconds * next(noise)
 
         return price

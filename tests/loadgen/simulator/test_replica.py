@@ -218,7 +218,8 @@ def test_quiet_turns_are_what_they_are_one_by_one(depth: int, blocking: bool, li
                 replica.scheduler.check()
         assert num_turns < replica.counts.steps if quiet else num_turns >= replica.counts.steps
         records = [replace(request.record, sequence_ids=[]) for _, request in arrivals]
-        ends.append((records, replica.counts, replica.now_ns))
+        blocks = replica.scheduler.block_manager.states().tolist()
+        ends.append((records, replica.counts, replica.now_ns, blocks))
     assert ends[0] == ends[1]
 
 
