@@ -67,7 +67,7 @@ class Decoding:
         return max(num_steps, 0), Decodes(group, steps.num_planned)
 
     def pass_quiet_steps(self, most: int, token_id: int) -> tuple[int, list[Sequence], list[Sequence]]:
-        """Quiet steps up to the first with which a block begins or is filled; who begins one, whose is full."""
+        """Up to the first of them with which a block begins or is full; who begins one, and whose is full."""
         group, steps = self._current(), self._steps
         first_due = group.first_due_step(steps.num_planned, self._block_size)
         num_steps = min(max(first_due - steps.num_committed, 1), most)

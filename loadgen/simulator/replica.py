@@ -157,9 +157,8 @@ class Replica:
                 now_ns = free_ns = begun_ns + int(price(0.0) * 1e9)
             else:
                 begun_ns = launched_ns if launched_ns > free_ns else free_ns
-                computing_ns = launched_ns + lead_ns
-                if computing_ns < begun_ns:
-                    computing_ns = begun_ns
+                led_ns = launched_ns + lead_ns
+                computing_ns = begun_ns if begun_ns > led_ns else led_ns
                 free_ns = computing_ns + int(price(exertion_before(computing_ns)) * 1e9)
             busy_ns += free_ns - begun_ns
             in_flight.append((free_ns, free_ns - begun_ns))
@@ -176,17 +175,15 @@ class Replica:
             if pacer is not None:
                 slack_ns = int(pacer.slack_s(num_decodes, 0) * 1e9)
                 plan_from_ns = slack_ns + (launched_ns if launched_ns > ended_ns else ended_ns)
-                if plan_from_ns > free_ns:
-                    plan_from_ns = free_ns
-                if turn_ns < plan_from_ns:
-                    turn_ns = plan_from_ns
+                plan_from_ns = free_ns if plan_from_ns > free_ns else plan_from_ns
+                turn_ns = turn_ns if turn_ns > plan_from_ns else plan_from_ns
         self.now_ns = settled_ns[-1] + settling_ns
         self.next_turn_ns, self._plan_from_ns = turn_ns, plan_from_ns
         self._device_free_ns, self._ended_ns = free_ns, ended_ns
         self.counts.steps += len(settled_ns)
         self.counts.busy_ns += busy_ns
-        for step, (ready_ns, device_ns) in zip(self._in_flight, in_flight):
-            step.launched_ns, step.ready_ns, step.device_ns = launched_ns, ready_ns, device_ns
+        for step, (step.ready_ns, step.device_ns) in zip(self._in_flight, in_flight, strict=True):
+            step.launched_ns = launched_ns
         return settled_ns
 
     def _end_turn(self) -> None:

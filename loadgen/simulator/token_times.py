@@ -18,7 +18,7 @@ class TokenTimes:
         self._trim_at = _MANY
 
     def add(self, times_ns: list[int], committed: CommittedStep) -> None:
-        """Steps brought these tokens, each of them the same; one step if any is not of a decode or the last."""
+        """Each of these steps brought the tokens; a single one if some are not of decodes, or the last."""
         if committed.num_decodes:
             self._times_ns += times_ns
         for sequence in committed.sequences[committed.num_decodes :]:  # the token at the end of its prompt
