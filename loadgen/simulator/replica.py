@@ -147,7 +147,7 @@ class Replica:
         pacer, budget, num_decodes = self._pacer, self.scheduler.chunk_budget, shape.decode_rows
         turn_ns, plan_from_ns, free_ns = self.next_turn_ns, self._plan_from_ns, self._device_free_ns
         in_flight = deque((step.ready_ns, step.device_ns) for step in self._in_flight)
-        launched_ns = ended_ns = busy_ns = 0
+        busy_ns = 0
         settled_ns: list[int] = []
         while len(settled_ns) < num_turns and turn_ns < until_ns:
             launched_ns = turn_ns + schedule_ns
@@ -182,8 +182,8 @@ class Replica:
         self._device_free_ns, self._ended_ns = free_ns, ended_ns
         self.counts.steps += len(settled_ns)
         self.counts.busy_ns += busy_ns
-        for step, (step.ready_ns, step.device_ns) in zip(self._in_flight, in_flight, strict=True):
-            step.launched_ns = launched_ns
+        for step, (ready_ns, device_ns) in zip(self._in_flight, in_flight, strict=True):
+            step.launched_ns, step.ready_ns, step.device_ns = launched_ns, ready_ns, device_ns
         return settled_ns
 
     def _end_turn(self) -> None:
