@@ -63,14 +63,16 @@ class Report:
         self.folder.joinpath("products.json").write_text(json.dumps(self.content, indent=1))
 
 
-def compile_first(report: Report) -> bool:
-    """Before the device is touched, since processes are forked; whether quack is there."""
+def compile_first(report: Report) -> Any:
+    """Before the device is touched, since processes are forked. Quack's products; None without quack."""
+    from benchmarks.kernels.products.quack_kernels import QuackKernels, compile_all
+
     started = time.perf_counter()
     try:
-        from benchmarks.kernels.products.quack_kernels import compile_all
+        quack = QuackKernels()
     except Exception as error:
         report.failed("importing quack", error)
-        return False
+        return None
     report.note("seconds to import quack", round(time.perf_counter() - started, 1))
     started = time.perf_counter()
     seconds: dict[str, list[float]] = {}
@@ -80,10 +82,10 @@ def compile_first(report: Report) -> bool:
             report.failed(f"compiling {kind} {tile}", RuntimeError(error))
     report.note("seconds a kernel, compiling", seconds)
     report.note("seconds to compile all", round(time.perf_counter() - started, 1))
-    return True
+    return quack
 
 
-def measure(report: Report, row_counts: list[int]) -> None:
+def measure(report: Report, quack: Any, row_counts: list[int]) -> None:
     from benchmarks.kernels.products.cases import Layers, Rows
     from benchmarks.kernels.products.cublaslt import CublasLt
 
@@ -95,7 +97,7 @@ def measure(report: Report, row_counts: list[int]) -> None:
     except Exception as error:
         report.failed("cuBLASLt", error)
     report.say(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    cases = [Rows(layers, num_rows, report) for num_rows in row_counts]
+    cases = [Rows(layers, quack, num_rows, report) for num_rows in row_counts]
     for rows in cases:
         report.attempt(f"{rows.num_rows} gated", rows.gated)
         for name in ("down", "o"):
@@ -115,12 +117,12 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     report = Report(arguments.out, arguments.seconds)
-    compile_first(report)
+    quack = compile_first(report)
     torch.manual_seed(0)
     power = _log_power(arguments.out / "power.csv")
     try:
         with torch.inference_mode():
-            measure(report, [int(rows) for rows in arguments.rows.split(",")])
+            measure(report, quack, [int(rows) for rows in arguments.rows.split(",")])
     finally:
         if power is not None:
             power.terminate()

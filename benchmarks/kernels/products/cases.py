@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,13 +48,16 @@ class Layers:
 class Rows:
     """Measures at one number of rows, and remembers what was best."""
 
-    def __init__(self, layers: Layers, num_rows: int, report: Any) -> None:
+    def __init__(self, layers: Layers, quack: QuackKernels | None, num_rows: int, report: Any) -> None:
         self.layers = layers
         self.num_rows = num_rows
         self.report = report
-        self.quack = QuackKernels()
+        self.quack: Any = quack
         self.inputs = {k: torch.randn(num_rows, k, device=DEVICE, dtype=BF16) for k in (HIDDEN, INTERMEDIATE)}
         self.best: dict[str, tuple[float, str, Any]] = {}  # by "what: kind": (us, label, function)
+
+    def _tiles(self, kind: str) -> Sequence[Tile]:
+        return KINDS[kind] if self.quack else ()
 
     def product(self, name: str, lt: CublasLt | None) -> None:
         """x W^T alone."""
@@ -67,7 +70,7 @@ class Rows:
         if lt is not None:
             found = lt.products(x, weights[0], _LT_ALGORITHMS)
             functions |= {f"lt {i}": product for i, product in enumerate(found)}
-        for tile in KINDS["plain"]:
+        for tile in self._tiles("plain"):
             functions[f"quack {tile}"] = partial(self.quack.plain, tile)
         expected = _linear_fp32(_ends(x), weights[0])
 
@@ -82,7 +85,7 @@ class Rows:
         x = self.inputs[HIDDEN]
         functions: dict[str, Callable[..., torch.Tensor]] = {"cublas": _gated}
         for kind in ("gated", "gated_interleaved"):
-            for tile in KINDS[kind]:
+            for tile in self._tiles(kind):
                 functions[f"{kind} {tile}"] = partial(getattr(self.quack, kind), tile)
         gate, up = _linear_fp32(_ends(x), weights[0]).chunk(2, dim=-1)
         expected = F.silu(gate) * up
@@ -101,9 +104,9 @@ class Rows:
         x, norm = self.inputs[weights[0].shape[1]], self.layers.norm
         functions: dict[str, Callable[..., Any]] = {"cublas": _add_norm, "cublas, beta 1": _addmm_norm}
         for kind in ("add", "add_by_store"):
-            for tile in KINDS[kind]:
+            for tile in self._tiles(kind):
                 functions[f"{kind} {tile}"] = partial(self._quack_add_norm, kind, tile)
-        for tile in KINDS["add_scaled"]:
+        for tile in self._tiles("add_scaled"):
             functions[f"add_scaled {tile}"] = partial(self.quack.add_scaled, tile)
         start = torch.randn(self.num_rows, HIDDEN, device=DEVICE, dtype=BF16)
         residual = start.clone()

@@ -11,18 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 os.environ.setdefault("QUACK_ARCH", "90")  # or it asks the device, which processes that compile do not have
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
-
-from quack.epilogue import library
-from quack.epilogue.frontend import gemm_epilogue
-from quack.epilogue.ops import ColVecLoad
-from quack.rms_final_reduce import rms_final_reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,50 +64,61 @@ TILES = (
 PAIRED_TILES = tuple(tile for tile in TILES if tile.n % 32 == 0)  # what a gate and its activation ask for
 
 
-@gemm_epilogue()
-def add_epilogue(acc: Any, c: Any) -> Any:
-    return {"D": acc + c}
+@cache
+def _own_epilogues() -> tuple[Any, Any]:
+    from quack.epilogue.frontend import gemm_epilogue
+    from quack.epilogue.ops import ColVecLoad
 
+    @gemm_epilogue()
+    def add(acc: Any, c: Any) -> Any:
+        return {"D": acc + c}
 
-@gemm_epilogue(ops={"rstd": ColVecLoad("rstd")})
-def scale_epilogue(acc: Any, rstd: Any) -> Any:
-    return {"D": acc * rstd}
+    @gemm_epilogue(ops={"rstd": ColVecLoad("rstd")})
+    def scale(acc: Any, rstd: Any) -> Any:
+        return {"D": acc * rstd}
+
+    return add, scale
 
 
 class QuackKernels:
-    """`launch` is False where a kernel is only to be compiled."""
+    """Raises an exception of some kind if quack is not there, or cannot be imported."""
 
     def __init__(self, launch: bool = True) -> None:
+        """`launch` is False where a kernel is only to be compiled."""
+        from quack.epilogue import library
+
+        self._library = library
+        self._add, self._scale = _own_epilogues()
         self._launch = launch
 
     def plain(self, tile: Tile, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         out = _empty(x, weight.shape[0])
-        self._run(library.identity_epi, tile, x, weight, out)
+        self._run(self._library.identity_epi, tile, x, weight, out)
         return out
 
     def add(self, tile: Tile, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """residual += x W^T, in place."""
-        self._run(add_epilogue, tile, x, weight, residual, residual)
+        self._run(self._add, tile, x, weight, residual, residual)
         return residual
 
     def add_by_store(
         self, tile: Tile, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:
         """The same, added by the memory system as it is stored."""
-        self._run(library.identity_epi, tile, x, weight, residual, add_to_output=True)
+        self._run(self._library.identity_epi, tile, x, weight, residual, add_to_output=True)
         return residual
 
     def gated(self, tile: Tile, x: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
         """silu(x G^T) * (x U^T) of the stacked weight [G; U]."""
         out = _empty(x, gate_up.shape[0] // 2)
         epi = {"postact": out[None]}
-        self._run(library.swiglu_mod, tile, x[None], gate_up[None], None, epi=epi, concat_layout=("B",))
+        self._run(self._library.swiglu_mod, tile, x[None], gate_up[None], None, epi=epi, concat_layout=("B",))
         return out
 
     def gated_interleaved(self, tile: Tile, x: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
         """The same where rows of G and U take turns in the weight."""
         out = _empty(x, gate_up.shape[0] // 2)
-        self._run(library.swiglu_mod, tile, x, gate_up, None, epi={"postact": out})
+        self._run(self._library.swiglu_mod, tile, x, gate_up, None, epi={"postact": out})
         return out
 
     def add_scaled(
@@ -129,9 +135,11 @@ class QuackKernels:
         scaled = torch.empty_like(residual)
         squares = torch.empty(rows, -(-size // tile.n), dtype=torch.float32, device=x.device)
         epi = {"resid_out": residual, "weight": norm[None], "sqsum": squares}
-        self._run(library.rms_partial_epi, tile, x, weight, scaled, residual, epi=epi)
+        self._run(self._library.rms_partial_epi, tile, x, weight, scaled, residual, epi=epi)
         if not self._launch:
             return scaled, squares[:, 0]
+        from quack.rms_final_reduce import rms_final_reduce
+
         return scaled, rms_final_reduce(squares, 1 / size, eps)
 
     def of_scaled(
@@ -139,7 +147,7 @@ class QuackKernels:
     ) -> torch.Tensor:
         """(x W^T) * rstd, row by row."""
         out = _empty(x, weight.shape[0])
-        self._run(scale_epilogue, tile, x, weight, out, epi={"rstd": rstd[None]})
+        self._run(self._scale, tile, x, weight, out, epi={"rstd": rstd[None]})
         return out
 
     def gated_of_scaled(
@@ -147,7 +155,9 @@ class QuackKernels:
     ) -> torch.Tensor:
         out = _empty(x, gate_up.shape[0] // 2)
         epi = {"postact": out[None], "rstd": rstd[None]}
-        self._run(library.rstd_swiglu_epi, tile, x[None], gate_up[None], None, epi=epi, concat_layout=("B",))
+        self._run(
+            self._library.rstd_swiglu_epi, tile, x[None], gate_up[None], None, epi=epi, concat_layout=("B",)
+        )
         return out
 
     def _run(
