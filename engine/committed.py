@@ -18,13 +18,16 @@ Committed: TypeAlias = tuple[Sequence, int, FinishReason | None]
 
 @dataclass(slots=True)
 class CommittedStep:
-    """What a step brought: `Committed`, in columns. The first `num_decodes` have been decoded."""
+    """What a step brought: `Committed`, in columns. First come those that `decoded`.
+
+    While the same ones decode step by step, `decoded` is the same list: nobody may change it.
+    """
 
     sequences: list[Sequence] = field(default_factory=list)
     sequence_ids: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     finish_reasons: list[FinishReason | None] = field(default_factory=list)
-    num_decodes: int = 0
+    decoded: list[Sequence] = field(default_factory=list)
     ended: list[tuple[Sequence, FinishReason]] = field(default_factory=list)  # those with a reason, again
 
     @classmethod
@@ -44,7 +47,7 @@ class CommittedStep:
             for index in sorted(dropped, reverse=True):
                 del sequences[index], ids[index], tokens[index], reasons[index]
         those_ended = [(group.sequences[index], reason) for index, reason in ended.items()]
-        return cls(sequences, ids, tokens, reasons, len(sequences), those_ended)
+        return cls(sequences, ids, tokens, reasons, sequences, those_ended)
 
     @classmethod
     def of_failed(cls, sequences: Iterable[Sequence]) -> CommittedStep:
@@ -53,6 +56,10 @@ class CommittedStep:
         for sequence in sequences:
             failed.add(sequence, NO_TOKEN, FinishReason.ERROR)
         return failed
+
+    @property
+    def num_decodes(self) -> int:
+        return len(self.decoded)
 
     @property
     def num_tokens(self) -> int:
@@ -81,6 +88,6 @@ class CommittedStep:
             self.sequence_ids + others.sequence_ids,
             self.token_ids + others.token_ids,
             self.finish_reasons + others.finish_reasons,
-            self.num_decodes,
+            self.decoded,
             self.ended + others.ended,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.committed import CommittedStep
 from engine.plan import StepPlan
@@ -11,6 +11,7 @@ from engine.request import NO_TOKEN, FinishReason, Request
 from engine.sequence import Sequence
 
 _BLOCK_ID_BYTES = 6  # of a block's hash: an integer that any JSON reader keeps exactly
+_KEPT_NS = 50_000_000  # so long may the times of tokens stay out of their records
 
 
 @dataclass(slots=True)
@@ -21,6 +22,9 @@ class Recorder:
     recent: RecentRequests
     event_log: EventLog | None = None
     step_log: StepLog | None = None
+    # When the newest tokens of sequences that decode together came: at the same times for all of them.
+    _decoding: list[Sequence] = field(default_factory=list)
+    _times_ns: list[int] = field(default_factory=list)
 
     def queued(self, request: Request, now_ns: int) -> None:
         """A request has reached the engine thread."""
@@ -46,8 +50,11 @@ class Recorder:
 
     def generated(self, step: CommittedStep, now_ns: int) -> None:
         """A step's tokens are known. Only the end of a prompt can have brought a first one, or none."""
-        for sequence in step.sequences[: step.num_decodes]:
-            sequence.token_times_ns.append(now_ns)
+        is_old = self._times_ns and now_ns - self._times_ns[0] > _KEPT_NS
+        if is_old or step.decoded is not self._decoding:
+            self._write_times()
+            self._decoding = step.decoded
+        self._times_ns.append(now_ns)
         for index in range(step.num_decodes, len(step)):
             if step.token_ids[index] != NO_TOKEN:
                 sequence = step.sequences[index]
@@ -55,8 +62,14 @@ class Recorder:
                 record = sequence.request.record
                 record.first_token_ns = record.first_token_ns or now_ns
 
+    def _write_times(self) -> None:
+        for sequence in self._decoding:
+            sequence.token_times_ns += self._times_ns
+        self._times_ns.clear()
+
     def ended(self, sequence: Sequence, reason: FinishReason, now_ns: int) -> None:
         """One of a request's sequences; with the last one the request is counted and logged."""
+        self._write_times()
         record = sequence.request.record
         record.finish_reasons[sequence.index] = reason.value
         if None not in record.finish_reasons:

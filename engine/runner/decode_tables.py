@@ -9,66 +9,57 @@ import torch
 
 from engine.plan import ScheduledSequence
 from engine.runner.rows import Rows
-from engine.runner.upload import upload, upload_to
 from kernels.attention.interface import DecodeBatch
 from kernels.decode_rows import DecodeRows, gather_decode_rows, record_tokens
 
 
 class DecodeTables:
-    """Lengths and block tables by row, and the rows of the batch that runs.
+    """Lengths and block tables by row, and the rows of the batch that runs: fields of `Rows.words`.
 
     The last row (`Rows.spare`) pads batches: its only block is `spare_block`, which belongs to no sequence,
-    and its length stays 0. A decode graph itself moves the lengths on; the host sends a row's length once,
-    when its prompt has been computed.
+    and its length stays 0. A decode graph itself moves the lengths on; the host sets a row's length once,
+    when its prompt is about to have been computed. What is set here is sent with all other words.
     """
 
-    def __init__(self, rows: Rows, max_batch: int, block_size: int, spare_block: int) -> None:
-        num_rows, max_blocks = rows.block_tables.shape
-        device = rows.device
-        self.lengths = torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
-        self.block_tables = torch.zeros((num_rows + 1, max_blocks), dtype=torch.int32, device=device)
+    def __init__(self, rows: Rows, block_size: int, spare_block: int) -> None:
+        self.lengths, self.batch = rows.words["length"], rows.words["batch"]
+        self.block_tables = rows.words["block_table"]
         self.block_tables[rows.spare] = spare_block
-        self.batch = torch.full((max_batch,), rows.spare, dtype=torch.int64, device=device)
         self.spare_slot = spare_block * block_size
         self._block_size = block_size
         self._rows = rows
         self._ones = torch.ones_like(self.batch)
         self._members = np.empty(0, dtype=np.int64)  # the rows of the batch
         self._size = 0  # to which it is padded
-        self._new: list[tuple[int, int]] = []  # (where in `block_tables`, block)
+        self.empty_batch()
 
     def update(self, entries: Sequence[ScheduledSequence]) -> None:
-        """Take note of the new blocks of these sequences, and set up their rows."""
+        """Set up the rows of these sequences, and tell of their new blocks."""
         for entry in entries:
-            table, first = entry.sequence.block_table, entry.row * self.block_tables.shape[1]
-            self._new += [(first + index, table[index]) for index in self._rows.update(entry)]
+            new = self._rows.update(entry)
+            first = entry.row * self.block_tables.shape[1] + new.start
+            self._rows.words.note("block_table", first, entry.sequence.block_table[new.start :])
 
-    def send_updates(self) -> None:
-        """Send what was noted since the last call, all of it together."""
-        self._rows.send()
-        if not self._new:
-            return
-        places, blocks = upload(np.array(self._new, dtype=np.int64).T, self._rows.device)
-        self.block_tables.put_(places, blocks.int())
-        self._new.clear()
+    def set_lengths(self, entries: Sequence[ScheduledSequence]) -> None:
+        """The prompts of these sequences are computed to the end by the step that comes."""
+        for entry in entries:
+            self._rows.words.note("length", entry.row, [entry.start + entry.num_tokens])
 
-    def send_batch(self, members: np.ndarray, size: int) -> None:
+    def set_batch(self, members: np.ndarray, size: int) -> None:
         """Make `members` [N] int64 the first rows of a batch that is padded to `size`.
 
         Nothing is sent when it is the same array as before: it must not be changed.
         """
         if members is self._members and size == self._size:
             return
-        padded = np.full(size, self._rows.spare, dtype=np.int64)
-        padded[: len(members)] = members
-        upload_to(self.batch[:size], padded)
+        padding = [self._rows.spare] * (size - len(members))
+        self._rows.words.note("batch", 0, members.tolist() + padding)
         self._members, self._size = members, size
 
-    def send_lengths(self, entries: Sequence[ScheduledSequence]) -> None:
-        """Tell the device up to where the prompts of these sequences are computed now."""
-        lengths = np.array([(entry.row, entry.start + entry.num_tokens) for entry in entries], dtype=np.int64)
-        row, length = upload(lengths.T, self._rows.device)
-        self.lengths[row] = length
+    def empty_batch(self) -> None:
+        """Nothing but padding, at once: for trying a graph out."""
+        self.batch.fill_(self._rows.spare)
+        self._size = 0
 
     def gather(self, rows: torch.Tensor, max_context: int) -> tuple[DecodeRows, DecodeBatch]:
         """One new token for each of `rows` [M] int64, in contexts of at most `max_context` tokens."""

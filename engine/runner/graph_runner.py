@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.config import SchedulerConfig
-from engine.plan import NO_DECODES, StepPlan
+from engine.plan import StepPlan
 from engine.runner.captured import Capture
 from engine.runner.compile_ahead import run_side_by_side
 from engine.runner.decode_tables import DecodeTables
@@ -89,9 +89,7 @@ class GraphModelRunner(ModelRunner):
         self._block_size = config.block_size
         self._max_context = config.max_model_len
         self._sizes = graph_sizes(config.max_num_seqs)
-        self._tables = DecodeTables(
-            self._rows, config.max_num_seqs, config.block_size, spare_block=config.num_blocks
-        )
+        self._tables = DecodeTables(self._rows, config.block_size, spare_block=config.num_blocks)
         self._capture = capture
         self._small_batch = _small_batch_decode(decoder)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
@@ -115,7 +113,7 @@ class GraphModelRunner(ModelRunner):
         if self._small_batch is not None:
             # A dozen kernels for each size and context, which compile one after the other otherwise.
             small = [key for key in decodes if self._small_batch.takes(*key)]
-            self._tables.send_batch(NO_DECODES.group.rows, max(size for size, _ in small))
+            self._tables.empty_batch()
             with on_its_own(self._decoder), self._decoder.shortened():
                 run_side_by_side([partial(self._forward, *key) for key in small], self._device)
         captures: list[Callable[[], object]] = [
@@ -137,8 +135,6 @@ class GraphModelRunner(ModelRunner):
     def launch(self, plan: StepPlan) -> StepLaunch:
         launch = self._begin()
         self._tables.update(plan.decodes.that_begin_a_block(self._block_size))
-        self._tables.update(plan.chunks)
-        self._tables.send_updates()
         if plan.chunks:
             self._run_chunks(plan, launch)
         else:
@@ -146,38 +142,39 @@ class GraphModelRunner(ModelRunner):
         launch.close()
         return launch
 
-    def _size(self, plan: StepPlan) -> int:
-        """To which the batch of its decodes is padded."""
-        return self._sizes[bisect_left(self._sizes, len(plan.decodes))]
-
     def _run_chunks(self, plan: StepPlan, launch: StepLaunch) -> None:
         """And the decodes beside them."""
-        self._tables.send_batch(plan.decodes.group.rows, self._size(plan))
+        self._tables.update(plan.chunks)
+        self._tables.set_lengths([chunk for chunk in plan.chunks if chunk.samples])
+        self._tables.set_batch(plan.decodes.group.rows, self._size(plan))
+        self._rows.words.send(launch.buffers)
         sampled = plan.sampled
         key = None if plan.scores_prompts else self._mixed_graphs.key_of(plan)
         if key is None:  # so long that the host keeps up, or in need of every row's logits
             self._run(plan, launch)
         else:
-            logits = self._mixed_graphs.run(plan, key)
+            logits = self._mixed_graphs.run(plan, key, launch.buffers)
             if sampled:
                 self._sample_rows(launch, logits, sampled)
         self._tables.advance()
-        sampled_chunks = [chunk for chunk in plan.chunks if chunk.samples]
-        if sampled_chunks:
-            self._tables.send_lengths(sampled_chunks)
 
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
         sampled, num_rows, size = plan.sampled, len(plan.decodes), self._size(plan)
         longest = plan.decodes.longest_context
         context = next(context for context in self._contexts(size) if context >= longest)
         graph = self._graph(size, context)
-        self._tables.send_batch(plan.decodes.group.rows, size)  # after a capture, which has its own
+        self._tables.set_batch(plan.decodes.group.rows, size)  # after a capture, which empties it
+        self._rows.words.send(launch.buffers)
         graph.forward()
-        if self._sampler.wants_plain(sampled):
+        if self._sampler.wants_plain(plan.decodes.group):
             launch.sample(sampled, partial(_sample_plain, graph, num_rows))
         else:
             self._sample_rows(launch, graph.logits[:num_rows].float(), sampled)
             self._tables.advance()
+
+    def _size(self, plan: StepPlan) -> int:
+        """To which the batch of its decodes is padded."""
+        return self._sizes[bisect_left(self._sizes, len(plan.decodes))]
 
     def _contexts(self, size: int) -> list[int]:
         """Context lengths with a graph of their own, the longest last."""
@@ -192,7 +189,7 @@ class GraphModelRunner(ModelRunner):
 
     @torch.inference_mode()
     def _capture_graph(self, size: int, context: int) -> _DecodeGraph:
-        self._tables.send_batch(NO_DECODES.group.rows, size)  # nothing but padding while it is tried out
+        self._tables.empty_batch()
         forward, logits = self._capture(lambda: self._forward(size, context))
         sample, token_ids = self._capture(lambda: self._sample(logits))
         return _DecodeGraph(size, context, forward, sample, logits, token_ids)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from engine.plan import StepPlan
+from engine.runner.device_words import Uploads
 from engine.runner.rows import Rows
 from engine.runner.upload import upload
 from kernels.attention.interface import AttentionBatch
@@ -31,11 +32,11 @@ class InputBuilder:
         self._block_size = block_size
         self._device = rows.device
 
-    def build(self, plan: StepPlan) -> StepInputs:
+    def build(self, plan: StepPlan, uploads: Uploads) -> StepInputs:
         scheduled = plan.scheduled
         for entry in scheduled:
             self._rows.update(entry)
-        self._rows.send()
+        self._rows.words.send(uploads)
         rows = np.array([entry.row for entry in scheduled], dtype=np.int64)
         starts = np.array([entry.start for entry in scheduled], dtype=np.int64)
         query_lens = np.array([entry.num_tokens for entry in scheduled], dtype=np.int64)

@@ -16,8 +16,9 @@ import torch
 from engine.plan import ScheduledSequence, StepPlan
 from engine.runner.captured import Capture
 from engine.runner.decode_tables import DecodeTables
+from engine.runner.device_words import Uploads
 from engine.runner.rows import Rows
-from engine.runner.upload import upload, upload_to
+from engine.runner.upload import upload
 from kernels.attention.interface import ChunkBatch, GraphAttentionBackend
 from model.decoder import Decoder
 
@@ -124,13 +125,13 @@ class MixedGraphs:
         num_rows = max(plan.num_tokens, room, len(plan.chunks) * _CHUNK_ROWS)
         return next(((size, room) for size in self._sizes if size >= num_rows), None)
 
-    def run(self, plan: StepPlan, key: tuple[int, int]) -> torch.Tensor:
+    def run(self, plan: StepPlan, key: tuple[int, int], uploads: Uploads) -> torch.Tensor:
         """Logits [R, vocab_size] fp32 of `plan.sampled`, by the graph of `key_of(plan)`.
 
         The step's decodes have to be `tables.batch`.
         """
         graph = self.graph(*key)
-        upload_to(graph.packed, self._pack(plan, graph.layout))
+        uploads.upload(self._pack(plan, graph.layout), graph.packed)
         graph.forward()
         first = graph.layout.num_decodes
         at = np.array([first + i for i, chunk in enumerate(plan.chunks) if chunk.samples], dtype=np.int64)

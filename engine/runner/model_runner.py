@@ -71,7 +71,7 @@ class ModelRunner:
 
     def _run(self, plan: StepPlan, launch: StepLaunch) -> None:
         """All rows of the plan in one forward pass; what comes of it is added to the launch."""
-        inputs = self._inputs.build(plan)
+        inputs = self._inputs.build(plan, launch.buffers)
         attention_plan = self._attention.plan(inputs.attention)
         wanted = None if plan.scores_prompts else inputs.last_tokens
         hidden = self._decoder(inputs.token_ids, inputs.positions, attention_plan, wanted)

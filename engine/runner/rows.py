@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from engine.plan import ScheduledSequence
+from engine.runner.device_words import DeviceWords
 from engine.runner.upload import upload
 from engine.sequence import Sequence
 
@@ -43,11 +44,11 @@ def _wants_more(sequence: Sequence) -> bool:
 
 
 class Rows:
-    """Block tables and sampling state by row.
+    """Block tables and sampling state by row, and the rows of the batch that runs.
 
-    Block tables are kept on the host (`block_tables` [rows, max_blocks] int32) and the few that a step needs
-    are uploaded with it; last tokens and sampling state stay on the device. Device tensors have one row more
-    than sequences can take: `spare`, greedy and of no sequence, for what pads a batch.
+    What the host knows of it stays on the device between steps, in `device`, and only changes are sent. Each
+    field there has one row more than sequences can take: `spare`, greedy and of no sequence, for what pads a
+    batch. The block tables are kept on the host too (`block_tables` [rows, max_blocks] int32).
     """
 
     def __init__(
@@ -58,26 +59,37 @@ class Rows:
         self.engine_seed = engine_seed
         self.device = device
         self.block_tables = np.zeros((num_rows, max_blocks), dtype=np.int32)
-        size = num_rows + 1
-        self.last_token = torch.zeros(size, dtype=torch.int64, device=device)
-        aligned_size = -(-size // 4) * 4  # kernels like each of these to begin at a multiple of 16 bytes
-        self._floats = torch.zeros((3, aligned_size), dtype=torch.float32, device=device)
-        self.temperature, self.top_p, self.min_p = self._floats
+        by_row = (num_rows + 1,)
+        self.words = DeviceWords(
+            {
+                "last_token": (by_row, torch.int64),
+                "temperature": (by_row, torch.float32),
+                "top_p": (by_row, torch.float32),
+                "min_p": (by_row, torch.float32),
+                "top_k": (by_row, torch.int64),
+                "seed": (by_row, torch.int64),
+                # What graphs read, see `engine.runner.decode_tables`.
+                "length": (by_row, torch.int64),
+                "block_table": ((num_rows + 1, max_blocks), torch.int32),
+                "batch": ((num_rows,), torch.int64),
+            },
+            device,
+        )
+        self.last_token, self.temperature = self.words["last_token"], self.words["temperature"]
+        self.top_k, self.top_p, self.min_p = (self.words[name] for name in ("top_k", "top_p", "min_p"))
+        self.seed = self.words["seed"]
         self.top_p.fill_(1)
-        self._integers = torch.zeros((2, aligned_size), dtype=torch.int64, device=device)
-        self.top_k, self.seed = self._integers
         # On the host: who draws a token by chance, and who asks for more than a temperature.
         self.draws = np.zeros(num_rows, dtype=np.bool_)
         self.wants_more = np.zeros(num_rows, dtype=np.bool_)
         self.penalties = _PenaltyRows(num_rows, vocab_size, device)
         self._owner = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that set the row up
         self._num_blocks = [0] * num_rows
-        self._new: dict[int, Sequence] = {}  # by row, those whose parameters have to be sent
 
     def update(self, scheduled: ScheduledSequence) -> range:
         """Bring a row up to date with its sequence: set it up if it is new there, append its new blocks.
 
-        Returns which entries of its block table are new. `send` has to follow.
+        Returns which entries of its block table are new. What is noted of it has to be sent, `words.send`.
         """
         sequence, row = scheduled.sequence, scheduled.row
         owner = (sequence.sequence_id, sequence.num_admissions)
@@ -92,24 +104,15 @@ class Rows:
         return range(have, len(table))
 
     def _set_sampling(self, sequence: Sequence, row: int) -> None:
-        self.draws[row] = not sequence.params.is_greedy
+        params = sequence.params
+        self.draws[row] = not params.is_greedy
         self.wants_more[row] = _wants_more(sequence)
-        self._new[row] = sequence
-        if sequence.params.has_penalties:
+        for name in ("temperature", "top_p", "min_p"):
+            self.words.note_bits(name, row, np.float32(getattr(params, name)))
+        self.words.note("top_k", row, [min(max(params.top_k, 0), self.vocab_size)])
+        self.words.note_bits("seed", row, np.int64(sequence_seed(sequence, self.engine_seed)))
+        if params.has_penalties:
             self.penalties.set(sequence, row)
-
-    def send(self) -> None:
-        """Send the sampling parameters of all rows that are new since the last call, together."""
-        if not self._new:
-            return
-        params = [sequence.params for sequence in self._new.values()]
-        seeds = [sequence_seed(sequence, self.engine_seed) for sequence in self._new.values()]
-        integers = np.array([list(self._new), [max(p.top_k, 0) for p in params], seeds], dtype=np.int64)
-        floats = np.array([(p.temperature, p.top_p, p.min_p) for p in params], dtype=np.float32)
-        sent = upload(integers, self.device)
-        self._integers[:, sent[0]] = sent[1:]
-        self._floats[:, sent[0]] = upload(floats, self.device).T
-        self._new.clear()
 
 
 class _PenaltyRows:

@@ -28,7 +28,6 @@ class _BatchNeeds:
     of: SampledSequences
     group: DecodeGroup | None  # the members, if all of them decode: later steps may have the same
     rows: torch.Tensor  # [R] int64
-    is_plain: bool = True  # nothing of what follows `random`
     random: torch.Tensor | None = None  # indices of rows that draw; None when all are greedy
     restricted: torch.Tensor | None = None  # indices among the drawing rows with top-k, top-p or min-p
     penalized: torch.Tensor | None = None
@@ -62,10 +61,13 @@ class Sampler:
         self.masks: MaskSource = MaskBuilder(rows.vocab_size, eos_token_ids)
         self._minus_infinity = torch.full((), float("-inf"), device=rows.device)
         self._needs: _BatchNeeds | None = None
+        self._plain: tuple[DecodeGroup | None, bool] = (None, False)  # of the last group asked about
 
-    def wants_plain(self, scheduled: SampledSequences) -> bool:
+    def wants_plain(self, group: DecodeGroup) -> bool:
         """Whether a temperature (0 for greedy) is all that these sequences ask for."""
-        return self._needs_of(scheduled).is_plain
+        if group is not self._plain[0]:
+            self._plain = (group, not self._rows.wants_more[group.rows].any())
+        return self._plain[1]
 
     def is_constrained(self, scheduled: SampledSequences) -> bool:
         """Whether `sample` needs to know the tokens of all steps before, for one of these sequences."""
@@ -190,7 +192,6 @@ class Sampler:
         self, needs: _BatchNeeds, wanting: list[tuple[int, Sequence]], random: list[int]
     ) -> None:
         """All but temperatures; `wanting` are (index, sequence) of those that ask for any of it."""
-        needs.is_plain = False
         params = [(i, sequence.params) for i, sequence in wanting]
         restricting = {i for i, p in params if p.restricts_choice}
         needs.restricted = self._index_or_none([j for j, i in enumerate(random) if i in restricting])

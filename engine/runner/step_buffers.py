@@ -1,4 +1,4 @@
-"""What a step in flight needs for itself: room on the host for its tokens and, on a GPU, two events.
+"""What a step in flight needs for itself: memory for what goes to the device and for its tokens, and events.
 
 They are used again by later steps: making them anew took longer than the rest of the launch of a decode step.
 """
@@ -9,6 +9,9 @@ import time
 
 import numpy as np
 import torch
+
+_UPLOAD_BYTES = 1 << 16
+_ALIGNED = 16  # bytes
 
 
 class StepBuffers:
@@ -29,6 +32,10 @@ class StepBuffers:
         """Send these to the host, [R] int64 on the device, to stand behind those sent before."""
         begin, self._num_tokens = self._num_tokens, self._num_tokens + len(token_ids)
         self._copy(token_ids, begin)
+
+    def upload(self, array: np.ndarray, target: torch.Tensor) -> None:
+        """Overwrite `target`, which is of the array's shape and dtype."""
+        target.copy_(torch.from_numpy(array))
 
     def end(self) -> None:
         """Nothing more is enqueued."""
@@ -52,16 +59,30 @@ class StepBuffers:
 
 
 class CudaStepBuffers(StepBuffers):
-    """Nothing but `wait` waits for the device."""
+    """Nothing but `wait` waits for the device: from pageable memory, CUDA waits for all that is enqueued."""
 
     def __init__(self, max_tokens: int, device: torch.device) -> None:
         super().__init__(max_tokens, pinned=True)
         self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._stream = torch.cuda.current_stream(device)
+        self._uploads = [_pinned_bytes(_UPLOAD_BYTES)]  # the last one has room; the others are full
+        self._num_uploaded = 0  # of its bytes
 
     def begin(self) -> None:
         super().begin()
+        del self._uploads[:-1]
+        self._num_uploaded = 0
         self._began.record(self._stream)
+
+    def upload(self, array: np.ndarray, target: torch.Tensor) -> None:
+        if self._num_uploaded + array.nbytes > len(self._uploads[-1]):
+            self._uploads.append(_pinned_bytes(2 * (len(self._uploads[-1]) + array.nbytes)))
+            self._num_uploaded = 0
+        begin, end = self._num_uploaded, self._num_uploaded + array.nbytes
+        source = self._uploads[-1][begin:end].view(target.dtype)
+        source.numpy()[:] = array
+        target.copy_(source, non_blocking=True)
+        self._num_uploaded = -(-end // _ALIGNED) * _ALIGNED
 
     def end(self) -> None:
         self._ended.record(self._stream)
@@ -76,6 +97,10 @@ class CudaStepBuffers(StepBuffers):
     def _device_ns(self) -> int:
         self._ended.synchronize()
         return int(self._began.elapsed_time(self._ended) * 1e6)
+
+
+def _pinned_bytes(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
 def step_buffers(device: torch.device, max_tokens: int) -> StepBuffers:

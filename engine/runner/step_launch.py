@@ -35,7 +35,7 @@ class StepLaunch:
         self._unsampled: list[tuple[SampledSequences, Callable[[], Sampled]]] = []
         self._sampled: list[tuple[SampledSequences, Sampled]] = []
         self._prompt_scores: list[PromptScoreTensors] = []
-        self._buffers = buffers
+        self.buffers = buffers
         self._give_back = give_back
         buffers.begin()
 
@@ -63,7 +63,7 @@ class StepLaunch:
         self.close()
 
     def _send(self, scheduled: SampledSequences, sampled: Sampled) -> None:
-        self._buffers.receive(sampled.token_ids)
+        self.buffers.receive(sampled.token_ids)
         if sampled.logprobs is not None:
             sampled.logprobs = sampled.logprobs.to_host()
         self._sampled.append((scheduled, sampled))
@@ -76,19 +76,19 @@ class StepLaunch:
     def close(self) -> None:
         """Nothing more will be added, other than by `resume`."""
         if not self._unsampled:
-            self._buffers.end()
+            self.buffers.end()
 
     @property
     def has_ended(self) -> bool:
-        return self._buffers.has_ended
+        return self.buffers.has_ended
 
     def leave(self) -> None:
         """Instead of `collect`, where nobody wants the results."""
-        self._give_back(self._buffers)
+        self._give_back(self.buffers)
 
     def collect(self) -> StepResult:
-        token_ids, device_ns = self._buffers.wait()
-        self._give_back(self._buffers)
+        token_ids, device_ns = self.buffers.wait()
+        self._give_back(self.buffers)
         result = StepResult(token_ids, device_ns=device_ns)
         for scheduled, sampled in self._sampled:
             result.stuck += sampled.stuck

@@ -15,9 +15,3 @@ def upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def upload_to(target: torch.Tensor, array: np.ndarray) -> None:
-    """Overwrite `target`, which is of the array's shape and dtype, likewise without waiting."""
-    source = torch.from_numpy(np.ascontiguousarray(array))
-    target.copy_(source.pin_memory() if target.is_cuda else source, non_blocking=True)

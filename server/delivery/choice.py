@@ -43,6 +43,7 @@ class Choice:
         self.eos_token_ids = eos_token_ids
         self.keep_tokens = keep_tokens
         self.finish_reason: str | None = None  # as the API spells it
+        self.ended_ns = 0  # when its last token came
         self.num_reasoning_tokens = 0
         self.stop_reason: str | int | None = None
         self._texts: list[str] = []

@@ -135,6 +135,7 @@ class Delivery:
                 answer.is_touched = True
                 touched.append(answer)
             if choice.finish_reason is not None:
+                choice.ended_ns = output.time_ns
                 del targets[sequence_id]
                 answer.num_unfinished -= 1
                 if reason is None:

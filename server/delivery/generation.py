@@ -80,7 +80,7 @@ class Generation:
         """What is told of the whole answer once all choices have ended."""
         fields: dict[str, Any] = {"usage": self.usage(), "system_fingerprint": self.system_fingerprint}
         if self.tells_timing and len(self.choices) == 1:
-            fields["metrics"] = _timing_object(self.prompts[0].request.record, self.choices[0].num_tokens)
+            fields["metrics"] = _timing_object(self.prompts[0].request.record, self.choices[0])
         return fields
 
     def usage(self) -> dict[str, Any]:
@@ -106,19 +106,19 @@ def usage_object(num_prompt_tokens: int, num_generated: int, num_cached: int) ->
     }
 
 
-def _timing_object(record: RequestRecord, num_tokens: int) -> dict[str, float | None]:
-    """Of a request with one continuation, which got `num_tokens` tokens; null for what never happened.
+def _timing_object(record: RequestRecord, choice: Choice) -> dict[str, float | None]:
+    """Of a request with one continuation, which has ended; null for what never happened.
 
     The time to the first token begins when the request arrived, not when it was scheduled.
     """
-    times = record.token_times_ns[0][:num_tokens] if record.token_times_ns else []
-    if not times:
+    num_tokens, first_ns, last_ns = choice.num_tokens, record.first_token_ns, choice.ended_ns
+    if not num_tokens:
         return dict.fromkeys(TIMING_NAMES)
-    generation_ns = times[-1] - times[0]
+    generation_ns = last_ns - first_ns
     return {
-        "time_to_first_token_ms": (times[0] - record.arrived_ns) / 1e6,
+        "time_to_first_token_ms": (first_ns - record.arrived_ns) / 1e6,
         "queue_time_ms": (record.first_scheduled_ns - record.queued_ns) / 1e6,
         "generation_time_ms": generation_ns / 1e6,
-        "mean_itl_ms": generation_ns / (len(times) - 1) / 1e6 if len(times) > 1 else None,
-        "tokens_per_second": len(times) / (times[-1] - record.first_scheduled_ns) * 1e9,
+        "mean_itl_ms": generation_ns / (num_tokens - 1) / 1e6 if num_tokens > 1 else None,
+        "tokens_per_second": num_tokens / (last_ns - record.first_scheduled_ns) * 1e9,
     }
