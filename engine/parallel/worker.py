@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.config import ConfigError
@@ -25,6 +26,7 @@ from model.config import ModelError
 if TYPE_CHECKING:
     from engine.parallel.build import RankSetup
     from engine.runner.model_runner import ModelRunner
+    from engine.runner.step_launch import StepLaunch
 
 logger = logging.getLogger("engine.parallel.worker")  # also as a program
 
@@ -91,13 +93,16 @@ def run_steps(link: Link, runner: ModelRunner) -> None:
 
     runner.wrap_masks(lambda own: ReceivedMasks(link))
     decoder = StepDecoder()
+    in_flight: deque[StepLaunch] = deque()
     while True:
         number, payload = link.receive()
         launch = runner.launch(decoder.decode(payload))
         link.send(number)
         if launch.awaits_tokens:
             launch.resume()
-        launch.leave()
+        in_flight.append(launch)
+        while in_flight and in_flight[0].has_ended:
+            in_flight.popleft().leave()
 
 
 def _end_with(link: Link) -> None:

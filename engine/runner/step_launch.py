@@ -83,7 +83,7 @@ class StepLaunch:
         return self.buffers.has_ended
 
     def leave(self) -> None:
-        """Instead of `collect`, where nobody wants the results."""
+        """Instead of `collect`, where nobody wants the results of a step that has ended."""
         self._give_back(self.buffers)
 
     def collect(self) -> StepResult:
