@@ -51,31 +51,34 @@ class ReasoningParser:
         self.is_open = is_open
         self._tags = tags
         self._end = TextUntil((tags.close_tag, *other_ends), drops_space=True)
-        self._beginning: str | None = ""  # held until it is clear whether the opening tag comes
+        self._is_beginning = True  # it is not clear yet whether the opening tag comes
+        self._held: list[str] = []  # until it is
+        self._begun = ""  # that of it which may be the tag's beginning
         self._drops_space = False  # at the beginning of what comes next
 
     def push(self, text: str) -> list[Event]:
-        if self._beginning is not None:
-            text = self._read_beginning(self._beginning + text)
+        if self._is_beginning:
+            text = self._read_beginning(text)
         return self._read_thoughts(text) if self.is_open else self._read_answer(text)
 
     def finish(self) -> list[Event]:
         """The text ends here."""
-        rest = (self._beginning or "") + self._end.flush()
+        rest = "".join(self._held) + self._end.flush()
         if self.is_open:
             return [Reasoning(rest)] if rest.strip() else []
         return [Content(rest)] if rest else []
 
     def _read_beginning(self, text: str) -> str:
         """What comes after the opening tag, or all of it if there is none; empty while that is open."""
-        begun = text.lstrip()
+        self._held.append(text)
+        begun = self._begun = (self._begun + text).lstrip()
         if self._tags.open_tag.startswith(begun) and begun != self._tags.open_tag:
-            self._beginning = text
             return ""
-        self._beginning = None
+        self._is_beginning = False
+        held, self._held = "".join(self._held), []
         if not begun.startswith(self._tags.open_tag):
             self._drops_space = self.is_open
-            return text
+            return held
         self.is_open = self._drops_space = True
         return begun.removeprefix(self._tags.open_tag)
 

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 class TextUntil:
     """Passes text on until a tag comes, holding back what may be the beginning of one. Reusable after a find.
 
-    With `drops_space`, white space in front of a tag is dropped, and so held back while a tag may follow.
+    With `drops_space`, white space in front of a tag is dropped, and so held back while a tag may follow; no
+    tag begins with it then. However much is held, a push looks at what is new only.
     """
 
     def __init__(self, tags: Sequence[str], *, drops_space: bool = False) -> None:
         self._tags = tags
         self._first_characters = frozenset(tag[0] for tag in tags)
         self._drops_space = drops_space
-        self._held = ""
+        self._spaces: list[str] = []  # held white space
+        self._held = ""  # what may be the beginning of a tag, after it
 
     def push(self, text: str, start: int = 0) -> tuple[str, str | None, int]:
         """(Text that comes before any tag, the tag that was found, the index in `text` that follows it).
@@ -24,25 +26,35 @@ class TextUntil:
         """
         buffer = self._held + text[start:]
         if self._first_characters.isdisjoint(buffer):  # most pushes: nothing here begins a tag
-            return self._hold_from(buffer, len(buffer)), None, len(text)
+            self._held = ""
+            return self._pass_on(buffer), None, len(text)
         found = [(at, tag) for tag in self._tags if (at := buffer.find(tag)) >= 0]
         if not found:
-            return self._hold_from(buffer, _growing_start(buffer, self._tags)), None, len(text)
+            end = _growing_start(buffer, self._tags)
+            self._held = buffer[end:]
+            return self._pass_on(buffer[:end]), None, len(text)
         at, tag = min(found)
-        before = buffer[:at]
+        before = self._pass_on(buffer[:at])
+        self._spaces.clear()
         self._held = ""
-        after = len(text) - (len(buffer) - at - len(tag))
-        return before.rstrip() if self._drops_space else before, tag, after
+        return before, tag, len(text) - (len(buffer) - at - len(tag))
 
-    def _hold_from(self, buffer: str, end: int) -> str:
-        if self._drops_space:
-            end = len(buffer[:end].rstrip())
-        self._held = buffer[end:]
-        return buffer[:end]
+    def _pass_on(self, text: str) -> str:
+        """`text` after the white space that was held, but for the white space at its end, which is now."""
+        if not self._drops_space:
+            return text
+        words = text.rstrip()
+        if not words:
+            self._spaces.append(text)
+            return ""
+        passed = "".join((*self._spaces, words))
+        self._spaces = [text[len(words) :]]
+        return passed
 
     def flush(self) -> str:
         """The text ends here: what was held back."""
-        text, self._held = self._held, ""
+        text = "".join((*self._spaces, self._held))
+        self._spaces, self._held = [], ""
         return text
 
 

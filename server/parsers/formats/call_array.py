@@ -15,23 +15,23 @@ class CallArray(ToolParser):
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         super().__init__(tools)
-        self._gap = ""  # brackets, commas and white space since the last call
+        self._gap: list[str] = []  # brackets, commas and white space since the last call
         self._has_calls = False
 
     def _read_between(self, text: str, start: int, events: list[Event]) -> int:
         character = text[start]
+        self._gap.append(character)
+        if character in SPACE + "[],":
+            return start + 1
+        gap, self._gap = "".join(self._gap), []
         if character == "{":
-            self._call = JsonCall(self._gap + character)
-            self._gap = ""
-        elif character in SPACE + "[],":
-            self._gap += character
+            self._call = JsonCall(gap)
         else:
-            events.append(Content(self._gap + character))
-            self._gap = ""
+            events.append(Content(gap))
         return start + 1
 
     def _on_end(self, call: CallReader) -> None:
         self._has_calls |= call.is_complete
 
     def _flush(self) -> str:
-        return "" if self._has_calls else self._gap
+        return "" if self._has_calls else "".join(self._gap)

@@ -25,7 +25,8 @@ class Llama3JsonParser(ToolParser):
         super().__init__(tools)
         self._text = TextUntil((PYTHON_TAG,), drops_space=True)
         self._may_begin = True
-        self._gap = ""  # where a call may begin: white space, separators, a tag
+        self._gap: list[str] = []  # where a call may begin: white space, separators, a tag
+        self._tag = ""  # that of it which is the tag, or its beginning
         self._has_calls = False
 
     def _read_between(self, text: str, start: int, events: list[Event]) -> int:
@@ -36,34 +37,37 @@ class Llama3JsonParser(ToolParser):
             events.append(Content(before))
         if tag is not None:
             self._may_begin = True
-            self._gap = tag
+            self._gap, self._tag = [tag], tag
         return position
 
     def _read_gap(self, text: str, start: int, events: list[Event]) -> int:
         character = text[start]
-        if character == "{":
-            self._call = JsonCall(self._gap + character, self._functions)
-            self._gap = ""
+        if character != "{" and self._goes_on(character):
+            self._gap.append(character)
             return start + 1
-        if not _is_gap(self._gap + character):
-            self._may_begin = False
-            if self._gap:
-                events.append(Content(self._gap))
-            self._gap = ""
-            return start
-        self._gap += character
-        return start + 1
+        gap = "".join(self._gap)
+        self._gap, self._tag = [], ""
+        if character == "{":
+            self._call = JsonCall(gap + character, self._functions)
+            return start + 1
+        self._may_begin = False
+        if gap:
+            events.append(Content(gap))
+        return start
+
+    def _goes_on(self, character: str) -> bool:
+        """White space and separators, then perhaps the tag or its beginning, then white space."""
+        if self._tag == PYTHON_TAG:
+            return character in SPACE
+        if not self._tag and character in SPACE + ";":
+            return True
+        self._tag += character
+        return PYTHON_TAG.startswith(self._tag)
 
     def _on_end(self, call: CallReader) -> None:
         self._may_begin = call.is_complete
         self._has_calls |= call.is_complete
 
     def _flush(self) -> str:
-        rest = self._gap + self._text.flush()
+        rest = "".join(self._gap) + self._text.flush()
         return "" if self._has_calls and not rest.strip(SPACE + ";") else rest
-
-
-def _is_gap(text: str) -> bool:
-    """White space and separators, then perhaps the tag or its beginning, then white space."""
-    text = text.lstrip(SPACE + ";")
-    return PYTHON_TAG.startswith(text) or text.rstrip(SPACE) == PYTHON_TAG

@@ -57,9 +57,8 @@ class MistralParser(ToolParser):
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         super().__init__(tools)
         self._text = TextUntil((TOOL_CALLS,), drops_space=True)
-        self._gap: str | None = (
-            None  # from the token on, until the form is known; or between calls of an array
-        )
+        # From the token on, until the form is known; or between calls of an array.
+        self._gap: list[str] | None = None
         self._in_array = False
         self._has_calls = False
 
@@ -74,7 +73,7 @@ class MistralParser(ToolParser):
         before, tag, position = self._text.push(text, start)
         if before:
             events.append(Content(before))
-        self._gap = tag
+        self._gap = None if tag is None else [tag]
         return position
 
     def _read_gap(self, text: str, start: int) -> int:
@@ -83,20 +82,20 @@ class MistralParser(ToolParser):
         if self._in_array and character == "]":
             self._in_array, self._gap = False, None
         elif character == "{" and self._in_array:
-            self._call = JsonCall(self._gap + character)
+            self._call = JsonCall("".join(self._gap) + character)
         elif self._in_array or character in SPACE or character == "[":
             self._in_array |= character == "["
-            self._gap += character
+            self._gap.append(character)
         else:
-            self._call = MistralCall(self._gap)
+            self._call = MistralCall("".join(self._gap))
             return start
         return start + 1
 
     def _on_end(self, call: CallReader) -> None:
         self._has_calls |= call.is_complete
         self._in_array &= call.is_complete
-        self._gap = "" if self._in_array else None
+        self._gap = [] if self._in_array else None
 
     def _flush(self) -> str:
-        rest = (self._gap or "") + self._text.flush()
+        rest = "".join(self._gap or ()) + self._text.flush()
         return "" if self._has_calls and not rest.strip() else rest

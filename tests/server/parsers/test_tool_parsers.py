@@ -296,3 +296,11 @@ def test_forced_calls_that_are_cut() -> None:
     message = read(CallArray(), '[{"name": "add", "parameters": {}}, {"name": "add", "parameters": {"a"')
     assert message.calls == [("add", "{}"), ("add", '{"a"')]
     assert message.cut == ', {"name": "add", "parameters": {"a"'
+
+
+@pytest.mark.parametrize("name", TOOL_PARSERS)
+@pytest.mark.parametrize("start", ["", "x", "[TOOL_CALLS]", "<tool_call>", "<|python_tag|>"])
+def test_endless_white_space_is_kept(name: str, start: str) -> None:
+    """A model that has lost its way writes nothing else; what is held is not read again for every token."""
+    text = start + 4000 * " \n" + "y"
+    assert read(parser_of(name), text, range(len(text))).content == text
