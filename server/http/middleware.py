@@ -30,7 +30,7 @@ class RequestContextMiddleware:
     """Outermost. Puts `arrived_ns` (monotonic) and `request_id` in the scope's state; answers with the id.
 
     Counts error responses by their status in `error_responses`. `root_path` is where a proxy serves the
-    application; routes match with it and without.
+    application; routes match with it and without. What answers GET answers HEAD.
 
     Whatever wraps `send` looks at the start of a response only. `send_body` in the state is the bare one, for
     streams: at a few hundred of them, those layers would cost as much as the text.
@@ -64,6 +64,8 @@ class RequestContextMiddleware:
                     self.error_responses[message["status"]] += 1
             await send(message)
 
+        if scope["method"] == "HEAD":  # the server, which keeps its own scope, sends no body
+            scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send_with_id)
 
 

@@ -209,6 +209,20 @@ def test_health_follows_the_engine(serve: Any) -> None:
         assert (answer.status_code, answer.json()["reason"]) == (503, "shutting_down")
 
 
+def test_head_answers_as_get_does_without_a_body(serve: Any) -> None:
+    paths = ["/health", "/ping", "/version", "/load", "/v1/models", "/v1/models/test-model", "/"]
+    with serve(api_key=("k",)) as served:
+        assert [served.http.head(path).status_code for path in paths] == [200, 200, *[401] * 4, 200]
+        served.http.headers["Authorization"] = "Bearer k"
+        for path in [*paths, "/metrics", "/openapi.json", "/nowhere", "/v1/models/nope", COMPLETIONS]:
+            answer, head = served.http.get(path), served.http.head(path)
+            assert (head.status_code, head.content) == (answer.status_code, b""), path
+            assert head.headers.keys() == answer.headers.keys()
+            assert head.headers["content-type"] == answer.headers["content-type"]
+        served.engine.drain()
+        assert served.http.head("/health").status_code == 503
+
+
 def test_draining_refuses_new_requests_and_lets_old_ones_end(serve: Any) -> None:
     with serve() as served:
         served.engine.paused.set()
