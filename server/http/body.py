@@ -1,7 +1,8 @@
-"""Reads and validates a JSON body: 415, 413 and every 400 come from here, before anything is done."""
+"""Reads and validates a JSON body: 408, 413, 415 and every 400 come from here, before anything is done."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, TypeVar
 
@@ -24,6 +25,9 @@ Parsing holds the interpreter's lock, so that meanwhile nothing else is served, 
 
 MAX_DIAGNOSED_BYTES = 2**20
 """Larger bodies that do not parse are not parsed again to tell why: that would hold up the event loop."""
+
+MIN_PROGRESS_BYTES, PROGRESS_TIME_S = 16 * 1024, 30.0
+"""What must come of a body within that time, again and again; the last part, all that is left."""
 
 
 async def read_body(request: Request, model: type[BodyT], config: ServerConfig) -> BodyT:
@@ -56,17 +60,26 @@ def validated(model: type[BodyT], fields: dict[str, Any]) -> BodyT:
 
 
 async def _read_bytes(request: Request, max_bytes: int) -> bytes:
-    """Also bounds chunked bodies, which name no length."""
+    """Also bounds chunked bodies, which name no length, and those that are sent too slowly."""
     too_large = APIError(413, f"the body is larger than {max_bytes} bytes (--max-request-bytes)")
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > max_bytes:
         raise too_large
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > max_bytes:
-            raise too_large
-        chunks.append(chunk)
+    chunks, size, timed_size = [], 0, 0
+    now = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(PROGRESS_TIME_S) as limit:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > max_bytes:
+                    raise too_large
+                chunks.append(chunk)
+                if size - timed_size >= MIN_PROGRESS_BYTES:
+                    timed_size = size
+                    limit.reschedule(now() + PROGRESS_TIME_S)
+    except TimeoutError:
+        message = f"the body came too slowly: less than {MIN_PROGRESS_BYTES} bytes in {PROGRESS_TIME_S:g} s"
+        raise APIError(408, message, code="request_timeout", headers={"Connection": "close"}) from None
     return b"".join(chunks)
 
 

@@ -27,13 +27,14 @@ ERRORS = {
     400: "The request is wrong; `param` names the field",
     401: "The key is missing or wrong",
     404: "There is no such model, request or response",
+    408: "The body was sent too slowly",
     413: "The body is too large",
     415: "The body is not sent as application/json",
     429: "The queue is full; `Retry-After` tells when to come again",
     500: "A fault of the server",
     503: "The engine takes no requests: it drains, stalls or has died",
 }
-BODY_ERRORS = (400, 404, 413, 415, 500)
+BODY_ERRORS = (400, 404, 408, 413, 415, 500)
 GENERATION_ERRORS = (*BODY_ERRORS, 429, 503)
 
 

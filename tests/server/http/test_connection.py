@@ -128,3 +128,12 @@ def test_a_connection_that_asks_nothing_is_closed(data: bytes) -> None:
     with live_server(app, keep_alive_s=1) as url, connect(url) as connection:
         connection.sendall(data)
         assert read_all(connection) == b""
+
+
+def test_a_body_that_does_not_come_is_given_up(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.http.body.PROGRESS_TIME_S", 0.1)
+    with serve() as served, connect(served.url) as connection:
+        connection.sendall(POST % (len(BODY), BODY[:2]))
+        status, error = error_of(read_all(connection))
+        assert (status, error["code"], error["type"]) == (b"408", "request_timeout", "invalid_request_error")
+        assert not served.engine.submitted
