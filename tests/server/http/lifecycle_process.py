@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, StreamingRespon
 from starlette.routing import Route
 
 from engine.handle import EngineHealth, EngineStats
-from server import lifecycle
 from server.config import ServerConfig
+from server.http import lifecycle
 from server.http.listen import address_of, bind_socket
 
 lifecycle.ENGINE_STOP_S = 0.5

@@ -11,7 +11,7 @@ import pytest
 
 from engine.block_manager import BlockState
 from engine.record import RequestRecord
-from server import live
+from server.monitoring import live
 from server.monitoring.live import LiveHistory
 from tests.support.fake_engine import FakeEngine
 
