@@ -21,7 +21,7 @@ from kernels.triton.exchange_norm import exchange_norm
 from kernels.triton.gemv import gemv
 from kernels.triton.mailboxes import EMPTY, SLOTS, Mailboxes
 from kernels.triton.residual_norm import residual_norm
-from kernels.triton.skinny_gemm import MAX_ROWS, skinny_gemm
+from kernels.triton.skinny_gemm import skinny_gemm
 from kernels.triton.split_combine import split_combine
 from kernels.triton.split_combine_gemv import split_combine_gemv
 from kernels.triton.tiles import (
@@ -66,19 +66,21 @@ class SmallBatchDecode:
         return dtype in (torch.bfloat16, torch.float16) and _covers(config, step_shape(config, tp))
 
     def __init__(self, decoder: Decoder, max_rows: int | None = None) -> None:
-        """`max_rows` up to `MAX_ROWS`, by default what tables believe in. Raises ValueError if the kernels do
-        not cover the model."""
+        """`max_rows` up to 64, by default what tables believe in.
+
+        Raises ValueError if the kernels do not cover the model.
+        """
         config = decoder.config
         self.shape = step_shape(config, decoder.tp)
         if not _covers(config, self.shape):
             raise ValueError(f"the small-batch kernels do not cover this {config.architecture}")
         self.decoder = decoder
-        self._mailboxes = open_mailboxes(decoder.tp, self.shape.hidden_size)
         self.attention: Any = decoder.attention  # of which it needs caches[layer] -> (keys, values)
         weight = decoder.lm_head.weight
         gpu = gpu_of(weight.device)
         self._device_name = "cpu" if gpu is None else gpu.name
         self.max_rows = max_rows or most_rows(self._device_name, self.shape)
+        self._mailboxes = open_mailboxes(decoder.tp, self.max_rows, self.shape.hidden_size)
         self._buffers = _Buffers.allocate(self.shape, self.max_rows, weight)
         self._norms = [_head_norms(layer) for layer in _layers(decoder)]
 
@@ -338,11 +340,11 @@ class _Step:
         return self.tp.all_reduce(parts if len(parts) == 1 else parts.sum(dim=0, keepdim=True))
 
 
-def open_mailboxes(tp: TensorParallel, hidden_size: int) -> Mailboxes | None:
+def open_mailboxes(tp: TensorParallel, max_rows: int, hidden_size: int) -> Mailboxes | None:
     """None where the GPUs cannot write to each other's memory. All ranks call this alike."""
     if tp.one_shot is None:
         return None
-    own, addresses = tp.one_shot.shared_int32(SLOTS, tp.size, MAX_ROWS, hidden_size, fill=EMPTY.value)
+    own, addresses = tp.one_shot.shared_int32(SLOTS, tp.size, max_rows, hidden_size, fill=EMPTY.value)
     tp.minimum(0)  # until all are empty
     return Mailboxes(own, addresses, tp.rank)
 

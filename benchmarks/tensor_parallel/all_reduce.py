@@ -36,6 +36,7 @@ ROWS = {  # 8 KiB to 64 MiB; the fused kernels for small batches add up fp32
     torch.bfloat16: (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
     torch.float32: (1, 4, 16, 64, 256),
 }
+FEW_ROWS = (1, 4, 16, 64)
 HALVES = (torch.bfloat16,)  # what exchanges take
 LOGITS = (16, 75968)  # a rank's part of 16 rows
 CALLS, REPLAYS = 40, 5
@@ -131,10 +132,10 @@ class Bench:
         from kernels.triton.residual_norm import residual_norm
         from model.small_batch import open_mailboxes
 
-        mailboxes = open_mailboxes(tp, HIDDEN_SIZE)
+        mailboxes = open_mailboxes(tp, max(FEW_ROWS), HIDDEN_SIZE)
         assert mailboxes is not None
         weight = torch.ones(HIDDEN_SIZE, dtype=torch.bfloat16, device=self.device)
-        for num_rows in (1, 4, 16, 64):
+        for num_rows in FEW_ROWS:
             parts = [self._part(rank, num_rows, torch.float32) for rank in range(tp.size)]
             total, own = torch.stack(parts).sum(0), parts[tp.rank][None]
             residual = torch.zeros_like(total)

@@ -9,6 +9,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.triton.mailboxes import EMPTY, Mailboxes, take
 from kernels.triton.pdl import EARLY, launch_options, trigger_code
+from kernels.triton.residual_norm import norm_of
 
 
 def exchange_norm(
@@ -98,6 +99,4 @@ def _exchange_norm(
         total += bits.to(tl.float32, bitcast=True)
     x += total
     tl.store(residual_ptr + row * K + columns, x, mask=mask)
-    normed = x * tl.rsqrt(tl.sum(x * x, 0) / K + EPS)
-    normed = normed.to(weight.dtype) * weight
-    tl.store(out_ptr + row * K + columns, normed, mask=mask)
+    tl.store(out_ptr + row * K + columns, norm_of(x, weight, K, EPS), mask=mask)

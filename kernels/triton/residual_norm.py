@@ -69,6 +69,10 @@ def _residual_norm(
         for split in tl.static_range(SPLITS):
             x += tl.load(partials_ptr + (split * num_rows + row) * K + columns, mask=mask, other=0.0)
         tl.store(residual_ptr + row * K + columns, x, mask=mask)
-    normed = x * tl.rsqrt(tl.sum(x * x, 0) / K + EPS)
-    normed = normed.to(weight.dtype) * weight
-    tl.store(out_ptr + row * K + columns, normed, mask=mask)
+    tl.store(out_ptr + row * K + columns, norm_of(x, weight, K, EPS), mask=mask)
+
+
+@triton.jit
+def norm_of(x, weight, K: tl.constexpr, EPS: tl.constexpr):
+    """A row's RMSNorm, rounded to the weight's type before it meets the weight. What is beside x's K is 0."""
+    return (x * tl.rsqrt(tl.sum(x * x, 0) / K + EPS)).to(weight.dtype) * weight

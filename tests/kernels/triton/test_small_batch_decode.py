@@ -15,7 +15,6 @@ import torch.distributed as dist
 from kernels.attention.interface import DecodeBatch
 from kernels.triton.exchange_norm import exchange_norm
 from kernels.triton.mailboxes import EMPTY, SLOTS, Mailboxes
-from kernels.triton.skinny_gemm import MAX_ROWS
 from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
 from model import small_batch
 from model.config import ModelConfig
@@ -25,7 +24,7 @@ from model.small_batch import SmallBatchDecode
 from tests.support.decoders import Stepper, build_decoder
 from tests.support.tiny_models import make_tiny_model
 
-BLOCK_SIZE, NUM_BLOCKS = 16, 12
+BLOCK_SIZE, NUM_BLOCKS, MAX_ROWS = 16, 12, 4
 SHAPES: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 64, "intermediate_size": 128},
     "llama3": {"head_dim": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2},
@@ -179,7 +178,7 @@ def test_two_ranks_equal_one(tiles: StepTiles, has_mailboxes: bool, monkeypatch:
         stepper.reserve(0, 22)
         logits = torch.full((1, 321), float("nan"))
         batch = decode_batch(stepper, [22], 0)
-        SmallBatchDecode(decoder).run(torch.tensor([7]), torch.tensor([21]), batch, logits, tiles)
+        SmallBatchDecode(decoder, MAX_ROWS).run(torch.tensor([7]), torch.tensor([21]), batch, logits, tiles)
         return logits
 
     def run_rank(rank: int) -> torch.Tensor:
