@@ -22,6 +22,11 @@ def linear(
     return F.linear(x, weight, bias)
 
 
+def add_linear(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """residual [M, N] += x W^T, in place: the product adds it before it is rounded, and saves a pass."""
+    return torch.addmm(residual, x, weight.t(), out=residual)
+
+
 def _is_faster_transposed(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """On a CPU, fp32 products with few rows and many columns take half the time with the sides swapped.
 

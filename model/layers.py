@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kernels.activation import silu_and_mul
 from kernels.attention.interface import AttentionBackend
+from kernels.gated_linear import gated_linear
 from kernels.norm import add_rms_norm, rms_norm
 from kernels.rotary import norm_and_rotate
 from model.config import ModelConfig
@@ -56,17 +56,23 @@ class SelfAttention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, place) if config.qk_norm else None
 
     def forward(
-        self, hidden: torch.Tensor, rotary: RotaryRows, plan: Any, wanted: torch.Tensor | None
-    ) -> torch.Tensor:
-        """All rows' K and V are written; attention's output [R, hidden] is of the `wanted` rows."""
+        self,
+        hidden: torch.Tensor,
+        residual: torch.Tensor,
+        rotary: RotaryRows,
+        plan: Any,
+        wanted: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """All rows' K and V are written. Returns as `RowParallelLinear.add`, of the rows `wanted`."""
         qkv = self.qkv_proj(hidden).view(-1, sum(self.heads), self.head_dim)
         norms = None
         if self.q_norm is not None and self.k_norm is not None:
             norms = self.q_norm.weight, self.k_norm.weight
         q, k, v = norm_and_rotate(qkv, self.heads, norms, self.eps, *rotary)
         attended = self.attention.forward(plan, self.layer, q, k, v)
-        out: torch.Tensor = self.o_proj(attended if wanted is None else attended[wanted])
-        return out
+        if wanted is not None:
+            attended, residual = attended[wanted], residual[wanted]
+        return self.o_proj.add(attended, residual)
 
 
 class MLP(nn.Module):
@@ -79,9 +85,12 @@ class MLP(nn.Module):
         self.gate_up_proj = ColumnParallelLinear(config.hidden_size, parts, config.mlp_bias, place)
         self.down_proj = RowParallelLinear(part, config.hidden_size, config.mlp_bias, place, slot=1)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(hidden)))
-        return out
+    def forward(
+        self, hidden: torch.Tensor, residual: torch.Tensor
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Returns as `RowParallelLinear.add`."""
+        gated = gated_linear(hidden, self.gate_up_proj.weight, self.gate_up_proj.bias)
+        return self.down_proj.add(gated, residual)
 
 
 class DecoderLayer(nn.Module):
@@ -101,14 +110,13 @@ class DecoderLayer(nn.Module):
         rotary: RotaryRows,
         plan: Any,
         wanted: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """`delta` is what the layer before left to add to `residual`, so that sum and norm are one kernel.
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """`delta` is what the layer before left to add to `residual`, if anything.
 
         Returns this layer's own (delta, residual), of the rows `wanted` ([R] int64; all, if None).
         """
         hidden, residual = self.input_layernorm(delta, residual)
-        hidden = self.self_attn(hidden, rotary, plan, wanted)
-        if wanted is not None:
-            residual = residual[wanted]
-        hidden, residual = self.post_attention_layernorm(hidden, residual)
-        return self.mlp(hidden), residual
+        delta, residual = self.self_attn(hidden, residual, rotary, plan, wanted)
+        hidden, residual = self.post_attention_layernorm(delta, residual)
+        delta, residual = self.mlp(hidden, residual)
+        return delta, residual

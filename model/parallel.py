@@ -16,7 +16,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from kernels.linear import linear
+from kernels.fused import runs_fused
+from kernels.linear import add_linear, linear
 from model.config import ModelError
 from model.exchange import ExchangeAllReduce
 from model.one_shot import OneShotAllReduce
@@ -212,6 +213,12 @@ class RowParallelLinear(nn.Module):
             return linear(x, self.weight, self.bias)
         y = self.tp.all_reduce(linear(x, self.weight), self.slot)
         return y if self.bias is None else y + self.bias
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """(y, residual), or, where the product can take it along, (None, y + residual), in place."""
+        if self.tp.size == 1 and self.bias is None and runs_fused(x):
+            return None, add_linear(residual, x, self.weight)
+        return self(x), residual
 
 
 class VocabParallelWeight(nn.Module):

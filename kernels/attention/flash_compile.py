@@ -1,35 +1,19 @@
-"""Compiles flash-attn 4's kernels in processes beside the start-up, which has torch and weights to load.
+"""Which of flash-attn 4's kernels are compiled in processes beside the start-up, and how.
 
-Its compiler is Python and holds the interpreter for seconds a kernel, so threads would not do. It needs no
-GPU: fake tensors stand for real ones. What it makes lies in flash-attn's own cache on disk, by a key that
-follows from the call alone, where the serving process finds it. If anything fails here, that process compiles
-at first use.
-
-    python -m kernels.attention.flash_compile KERNEL_AS_JSON FILE_TO_TOUCH
+python -m kernels.attention.flash_compile KERNEL_AS_JSON FILE_TO_TOUCH
 """
 
 from __future__ import annotations
 
-import gc
-import hashlib
-import json
-import logging
 import os
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from dataclasses import dataclass
 
-from kernels.compiler_process import CompilerProcess
-from kernels.gpu import Gpu, find_gpu
-
-logger = logging.getLogger(__name__)
+from kernels.cute_library import CuteLibrary, compile_in_process
+from kernels.gpu import Gpu
 
 # Those that agree with fp32 on a card. With a head size of 80, flash-attn 4 was off by 4 % (blocks of 16).
 HEAD_DIMS = (64, 128)
-
-_PACKAGES = ("flash-attn-4", "nvidia-cutlass-dsl", "apache-tvm-ffi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,74 +29,32 @@ class FlashKernel:
     dtype: str  # as torch names it
 
 
-def cache_folder() -> Path:
-    """Where flash-attn 4 keeps what it compiles for Octavo, and the markers that tell what is there."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo" / "flash-attn-4"
+def _environment(gpu: Gpu) -> dict[str, str]:
+    cache_compiled_kernels()
+    return {"FLASH_ATTENTION_ARCH": gpu.architecture, "FLASH_ATTENTION_NUM_SMS": str(gpu.num_sms)}
 
 
-def cache_compiled_kernels() -> bool:
-    """Have flash-attn 4 keep what it compiles; it reads these once, when it is imported.
+FLASH_ATTN_4 = CuteLibrary(
+    "flash-attn 4",
+    packages=("flash-attn-4", "nvidia-cutlass-dsl", "apache-tvm-ffi"),
+    module="kernels.attention.flash_compile",
+    environment=_environment,
+)
 
-    False if there is no place for it.
+
+def cache_compiled_kernels() -> None:
+    """Have flash-attn 4 keep what it compiles, if there is a place for it.
+
+    It reads these once, when it is imported.
     """
-    try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
-    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(cache_folder()))
-    return True
-
-
-_compilers: list[CompilerProcess] = []
+    if FLASH_ATTN_4.make_cache_folder():
+        os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
+        os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(FLASH_ATTN_4.cache_folder))
 
 
 def start_compiling(kernels: Sequence[FlashKernel]) -> int:
-    """Start a process for each kernel that was not compiled before; tells how many. Imports no torch.
-
-    None where flash-attn 4 or a Hopper GPU is missing: no other has been tried.
-    """
-    try:
-        versions = [version(package) for package in _PACKAGES]
-    except PackageNotFoundError:
-        return 0
-    gpu = find_gpu()
-    if gpu is None or gpu.major != 9 or not cache_compiled_kernels():
-        return 0
-    environment = {
-        "FLASH_ATTENTION_ARCH": gpu.architecture,
-        "CUTE_DSL_ARCH": f"{gpu.architecture}a",
-        "FLASH_ATTENTION_NUM_SMS": str(gpu.num_sms),
-    }
-    for kernel in kernels:
-        marker = _marker(kernel, gpu, versions)
-        if kernel.head_dim in HEAD_DIMS and not marker.exists():
-            try:
-                command = _command(kernel, marker)
-                _compilers.append(CompilerProcess("flash-attn 4: a kernel", command, environment))
-            except OSError as error:
-                logger.info("flash-attn 4: no kernel is compiled ahead: %s", error)
-                break
-    if _compilers:
-        logger.info("compiling %d kernels of flash-attn 4 in the background", len(_compilers))
-    return len(_compilers)
-
-
-def wait_until_compiled() -> None:
-    """Until all processes have ended, whatever came of them."""
-    for compiler in _compilers:
-        compiler.join()
-
-
-def _marker(kernel: FlashKernel, gpu: Gpu, versions: Sequence[str]) -> Path:
-    """A file that is there once this kernel has been compiled by these versions."""
-    parts = [asdict(kernel), asdict(gpu), versions, sys.version_info[:2]]
-    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    return cache_folder() / f"{digest[:32]}.compiled"
-
-
-def _command(kernel: FlashKernel, marker: Path) -> list[str]:
-    return [sys.executable, "-m", "kernels.attention.flash_compile", json.dumps(asdict(kernel)), str(marker)]
+    """Start a process for each kernel that can be called and was not compiled before; tells how many."""
+    return FLASH_ATTN_4.start_compiling([kernel for kernel in kernels if kernel.head_dim in HEAD_DIMS])
 
 
 def compile_kernel(kernel: FlashKernel) -> None:
@@ -158,6 +100,4 @@ def call_kernel(kernel: FlashKernel) -> None:
 
 
 if __name__ == "__main__":
-    gc.disable()  # the process is short, and makes little but what it needs to its end
-    compile_kernel(FlashKernel(**json.loads(sys.argv[1])))
-    Path(sys.argv[2]).touch()
+    compile_in_process(lambda **kernel: compile_kernel(FlashKernel(**kernel)))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernels.attention.flash_compile import HEAD_DIMS, cache_compiled_kernels, wait_until_compiled
+from kernels.attention.flash_compile import FLASH_ATTN_4, HEAD_DIMS, cache_compiled_kernels
 from kernels.attention.interface import AttentionShape
 from kernels.gpu import gpu_of
 from kernels.late_dynamo import import_dynamo_late
@@ -152,7 +152,7 @@ class _RepeatedCall:
         if self._kernel is not None and layout == self._layout:
             self._kernel(q, keys, values, out, *self._more_arguments)
             return
-        wait_until_compiled()
+        FLASH_ATTN_4.wait_until_compiled()
         with _recording:
             cache = _RecordingCache(self._function.compile_cache)
             self._function.compile_cache = cache

@@ -65,7 +65,7 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
 
     progress = StartProgress()
     progress("finding the model")
-    from engine.runner.flash_ahead import compile_flash_ahead
+    from engine.runner.cute_ahead import compile_cute_ahead
     from engine.runner.triton_ahead import compile_triton_ahead
     from model.source import resolve_model
     from server.text_bundle import load_text_bundle
@@ -74,7 +74,7 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
         engine_config.model, engine_config.revision, with_weights=engine_config.load_format != "dummy"
     )
     compile_triton_ahead(engine_config, source)
-    compile_flash_ahead(engine_config, source)
+    compile_cute_ahead(engine_config, source)
     progress("reading the tokenizer")
     text = load_text_bundle(source, engine_config.tokenizer, server_config)
     progress("loading torch")

@@ -1,4 +1,4 @@
-"""Which kernels of flash-attn 4 an engine will want, told before torch is imported."""
+"""Which kernels in the CuTe DSL an engine will want, told before torch is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.runner import flash_ahead
+from engine.runner import cute_ahead
+from kernels import quack_gated
 from kernels.attention.flash_compile import FlashKernel
 from model.source import resolve_model
 
@@ -29,46 +30,46 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture
-def wanted(monkeypatch: pytest.MonkeyPatch) -> list[FlashKernel]:
-    """What the compilers were started for."""
-    started: list[FlashKernel] = []
-    monkeypatch.setattr(flash_ahead, "start_compiling", lambda kernels: started.extend(kernels))
+def wanted(monkeypatch: pytest.MonkeyPatch) -> list[FlashKernel | str]:
+    """What the compilers were started for: kernels of flash-attn 4, and types for quack."""
+    started: list[FlashKernel | str] = []
+    monkeypatch.setattr(
+        cute_ahead, "start_compiling", lambda kernels: started.extend(kernels) or len(kernels)
+    )
+    monkeypatch.setattr(quack_gated, "start_compiling", lambda dtype: started.append(dtype) or 2)
     return started
 
 
-def compile_for(folder: Path, model_dtype: str = "bfloat16", **flags: Any) -> None:
+def compile_for(folder: Path, model_dtype: str = "bfloat16", **flags: Any) -> int:
     (folder / "config.json").write_text(json.dumps({**CONFIG, "torch_dtype": model_dtype}))
     source = resolve_model(str(folder), with_weights=False)
-    flash_ahead.compile_flash_ahead(EngineConfig(model=str(folder), **flags), source)
+    return cute_ahead.compile_cute_ahead(EngineConfig(model=str(folder), **flags), source)
 
 
-def test_the_kernels_follow_from_the_model_and_the_flags(tmp_path: Path, wanted: list[FlashKernel]) -> None:
-    compile_for(tmp_path, model_dtype="float32")
-    assert wanted == [FlashKernel(n, 4, 2, 64, 128, None, "bfloat16") for n in (1, 512)]
-    wanted.clear()
-    compile_for(tmp_path, model_dtype="float16", max_num_seqs=256, block_size=16)
-    assert wanted == [FlashKernel(1, 4, 2, 64, 16, None, "float16")]
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"device": "cpu"},
-        {"dtype": "float32"},
-        {"attention_backend": "triton"},
-        {"tensor_parallel_size": 2},
-    ],
-)
-def test_engines_that_will_not_call_it(
-    flags: dict[str, Any], tmp_path: Path, wanted: list[FlashKernel]
+def test_the_kernels_follow_from_the_model_and_the_flags(
+    tmp_path: Path, wanted: list[FlashKernel | str]
 ) -> None:
-    compile_for(tmp_path, **flags)
+    assert compile_for(tmp_path, model_dtype="float32") == 4
+    assert wanted == ["bfloat16", *(FlashKernel(n, 4, 2, 64, 128, None, "bfloat16") for n in (1, 512))]
+    wanted.clear()
+    assert compile_for(tmp_path, model_dtype="float16", max_num_seqs=256, block_size=16) == 3
+    assert wanted == ["float16", FlashKernel(1, 4, 2, 64, 16, None, "float16")]
+    wanted.clear()
+    assert compile_for(tmp_path, attention_backend="triton") == 2
+    assert wanted == ["bfloat16"]
+
+
+@pytest.mark.parametrize("flags", [{"device": "cpu"}, {"dtype": "float32"}, {"tensor_parallel_size": 2}])
+def test_engines_that_will_not_call_them(
+    flags: dict[str, Any], tmp_path: Path, wanted: list[FlashKernel | str]
+) -> None:
+    assert compile_for(tmp_path, **flags) == 0
     assert wanted == []
 
 
 def test_it_needs_no_torch() -> None:
     code = (
-        "import sys, engine.runner.flash_ahead, engine.runner.triton_ahead; sys.exit('torch' in sys.modules)"
+        "import sys, engine.runner.cute_ahead, engine.runner.triton_ahead; sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -78,13 +79,13 @@ import torch
 from kernels.attention import flash_compile
 kernels = [flash_compile.FlashKernel(n, 16, 8, 128, 128, window, "bfloat16") for n, window in CASES]
 assert flash_compile.start_compiling(kernels) == len(kernels)
-flash_compile.wait_until_compiled()
-compiled = sorted(flash_compile.cache_folder().rglob("*.o"))
+flash_compile.FLASH_ATTN_4.wait_until_compiled()
+compiled = sorted(flash_compile.FLASH_ATTN_4.cache_folder.rglob("*.o"))
 assert len(compiled) >= len(kernels)
 for kernel in kernels:
     flash_compile.call_kernel(kernel)
 torch.cuda.synchronize()
-assert sorted(flash_compile.cache_folder().rglob("*.o")) == compiled
+assert sorted(flash_compile.FLASH_ATTN_4.cache_folder.rglob("*.o")) == compiled
 """
 
 

@@ -1,0 +1,85 @@
+"""Where quack's gated product pays: cuBLAS and SiLU beside it, by model and number of rows, under load.
+
+    python -m benchmarks.kernels.products.gated [--out DIR] [--seconds 90]
+
+Prints for each how much of the multiprocessors' time goes to wanted numbers, which is what
+`kernels/tuned/gated_linear.json` decides by, and the ratio of the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.kernels.products.measure import sustained_ms
+from benchmarks.kernels.small_batch.timing import capture
+from kernels.activation import silu_and_mul
+from kernels.quack_gated import GatedKernel, run_gated
+
+MODELS = {  # hidden, intermediate of one rank
+    "8B": (4096, 12_288),
+    "8B, 2 ranks": (4096, 6144),
+    "0.6B": (1024, 3072),
+    "32B, 2 ranks": (5120, 12_800),
+    "Llama 8B": (4096, 14_336),
+}
+ROWS = (96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 896, 1408, 1792, 3328)
+_WEIGHT_BYTES = 1 << 29  # of all copies, so that none is still in the L2 when its turn comes again
+
+
+def compare(hidden: int, intermediate: int, num_rows: int) -> dict[str, float]:
+    """Microseconds of both ways, and the share of useful work."""
+    num_copies = max(2, _WEIGHT_BYTES // (4 * hidden * intermediate))
+    shape = (2 * intermediate, hidden)
+    weights = [
+        torch.randn(shape, device="cuda", dtype=torch.bfloat16) * hidden**-0.5 for _ in range(num_copies)
+    ]
+    x = torch.randn(num_rows, hidden, device="cuda", dtype=torch.bfloat16)
+    down, across = math.ceil(num_rows / 128), math.ceil(2 * intermediate / 192)
+    kernel = GatedKernel(128, 192, *((1, 2) if down % 2 else (2, 1)), "bfloat16")
+
+    def by_cublas() -> None:
+        for weight in weights:
+            silu_and_mul(F.linear(x, weight))
+
+    def by_quack() -> None:
+        for weight in weights:
+            run_gated(kernel, x, weight)
+
+    graphs = {"cublas": capture(by_cublas), "quack": capture(by_quack)}
+    us = {name: ms * 1e3 / num_copies for name, ms in sustained_ms(graphs, seconds=0.1).items()}
+    num_sms = torch.cuda.get_device_properties(0).multi_processor_count
+    rounds = math.ceil(down * across / num_sms)
+    useful = num_rows * 2 * intermediate / (rounds * num_sms * 128 * 192)
+    return {"useful": useful, **us, "ratio": us["quack"] / us["cublas"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--seconds", type=float, default=90.0)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + arguments.seconds
+    results = []
+    for model, sizes in MODELS.items():
+        for num_rows in ROWS:
+            if time.monotonic() > deadline:
+                print(f"SKIP {model}, {num_rows} rows")
+                continue
+            with torch.inference_mode():
+                result = compare(*sizes, num_rows)
+            results.append({"model": model, "rows": num_rows, **result})
+            numbers = ", ".join(f"{name} {value:.3f}" for name, value in result.items())
+            print(f"{model}, {num_rows} rows: {numbers}", flush=True)
+            arguments.out.joinpath("gated.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Has flash-attn 4's and quack's kernels compiled while torch is imported and weights are loaded."""
+
+from __future__ import annotations
+
+from engine.config import EngineConfig
+from engine.device_defaults import DEVICE_DEFAULTS
+from kernels import quack_gated
+from kernels.attention.flash_compile import FlashKernel, start_compiling
+from model.config import ModelConfig
+from model.config_reader import read_model_config
+from model.source import ModelSource
+
+_MANY_SEQS = 256  # above that flash-attn 4 has another kernel
+
+
+def compile_cute_ahead(config: EngineConfig, source: ModelSource) -> int:
+    """Start compiling what the engine will call, if that can be told without torch; how many kernels.
+
+    Raises `ModelError` for a model that cannot be served.
+    """
+    if source.kind == "gguf" or config.device == "cpu":
+        return 0
+    if config.tensor_parallel_size > 1 or config.dtype == "float32":
+        return 0
+    model = read_model_config(source)
+    own_dtype = "float16" if model.dtype == "float16" else "bfloat16"
+    dtype = own_dtype if config.dtype == "auto" else config.dtype
+    started = quack_gated.start_compiling(dtype)
+    if config.attention_backend in ("auto", "flash"):
+        started += start_compiling(_flash_kernels(config, model, dtype))
+    return started
+
+
+def _flash_kernels(config: EngineConfig, model: ModelConfig, dtype: str) -> list[FlashKernel]:
+    defaults = DEVICE_DEFAULTS["cuda"]
+    max_num_seqs = config.max_num_seqs or defaults.max_num_seqs
+    return [
+        FlashKernel(
+            num_seqs=num_seqs,
+            num_heads=model.num_heads,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            block_size=config.block_size or defaults.block_size,
+            sliding_window=model.sliding_window,
+            dtype=dtype,
+        )
+        for num_seqs in ([1, max_num_seqs] if max_num_seqs > _MANY_SEQS else [1])
+    ]
