@@ -12,12 +12,14 @@ import argparse
 import json
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
 from benchmarks.kernels.products.measure import sustained_ms
+from benchmarks.kernels.products.quack_kernels import QuackKernels, Tile
 from benchmarks.kernels.small_batch.timing import capture
 from kernels.activation import silu_and_mul
 from kernels.quack_gated import GatedKernel, run_gated
@@ -29,6 +31,17 @@ MODELS = {  # hidden, intermediate of one rank
     "32B, 2 ranks": (5120, 12_800),
     "Llama 8B": (4096, 14_336),
 }
+TILES = (
+    Tile(128, 192, 2, 1, pingpong=True),
+    Tile(128, 192, 1, 2, pingpong=True),
+    Tile(128, 192, 2, 1, pingpong=True, swizzle=4),
+    Tile(128, 192, 1, 2, pingpong=True, swizzle=4),
+    Tile(128, 192, 1, 2, pingpong=True, swizzle=16),
+    Tile(192, 128, 1, 2, pingpong=True),
+    Tile(192, 128, 2, 1, pingpong=True),
+    Tile(128, 160, 2, 1, pingpong=True),
+)
+TILED_ROWS = (1152, 384, 640, 1024, 1408, 2048, 4096)
 ROWS = (96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 896, 1408, 1792, 3328)
 _WEIGHT_BYTES = 1 << 29  # of all copies, so that none is still in the L2 when its turn comes again
 
@@ -60,6 +73,29 @@ def compare(hidden: int, intermediate: int, num_rows: int) -> dict[str, float]:
     return {"useful": useful, **us, "ratio": us["quack"] / us["cublas"]}
 
 
+def compare_tiles(num_rows: int) -> dict[str, float]:
+    """Microseconds of the 8B's product by tile, `by SWIZZLE` where that is not the usual one."""
+    hidden, intermediate = MODELS["8B"]
+    weights = [
+        torch.randn(2 * intermediate, hidden, device="cuda", dtype=torch.bfloat16) * hidden**-0.5
+        for _ in range(3)
+    ]
+    x = torch.randn(num_rows, hidden, device="cuda", dtype=torch.bfloat16)
+    quack = QuackKernels()
+
+    def by(tile: Tile) -> None:
+        for weight in weights:
+            quack.gated(tile, x, weight)
+
+    graphs = {}
+    for tile in TILES:
+        try:
+            graphs[f"{tile} by {tile.swizzle}"] = capture(partial(by, tile))
+        except Exception as error:
+            print(f"FAIL {tile}: {error}", flush=True)
+    return {name: ms * 1e3 / len(weights) for name, ms in sustained_ms(graphs, seconds=0.1).items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out"))
@@ -68,6 +104,11 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + arguments.seconds
     results = []
+    for num_rows in TILED_ROWS:
+        with torch.inference_mode():
+            us = compare_tiles(num_rows)
+        results.append({"model": "8B", "rows": num_rows, "tiles": us})
+        print(f"{num_rows} rows: {', '.join(f'{k} {v:.1f}' for k, v in us.items())}", flush=True)
     for model, sizes in MODELS.items():
         for num_rows in ROWS:
             if time.monotonic() > deadline:
