@@ -18,15 +18,13 @@ def compile_cute_ahead(config: EngineConfig, source: ModelSource) -> int:
 
     Raises `ModelError` for a model that cannot be served.
     """
-    if source.kind == "gguf" or config.device == "cpu":
-        return 0
-    if config.tensor_parallel_size > 1 or config.dtype == "float32":
+    if source.kind == "gguf" or config.device == "cpu" or config.dtype == "float32":
         return 0
     model = read_model_config(source)
     own_dtype = "float16" if model.dtype == "float16" else "bfloat16"
     dtype = own_dtype if config.dtype == "auto" else config.dtype
-    started = quack_gated.start_compiling(dtype)
-    if config.attention_backend in ("auto", "flash"):
+    started = quack_gated.start_compiling(dtype)  # for ranks too: they find it by locks on disk
+    if config.tensor_parallel_size == 1 and config.attention_backend in ("auto", "flash"):
         started += start_compiling(_flash_kernels(config, model, dtype))
     return started
 
