@@ -12,13 +12,13 @@ from loadgen.simulator.padding import Padding
 from loadgen.simulator.step_model import (
     CHUNK_WORK,
     DECODE_CONTEXT,
-    DECODE_ROWS,
     LEAST_SPEED,
     LONGEST_CONTEXT,
     NUM_CHUNKS,
     PADDED_ROWS,
     UNEVEN_CONTEXT,
     Curve,
+    RoomCost,
     StepCost,
 )
 from loadgen.simulator.step_times import MeasuredStep
@@ -32,24 +32,25 @@ _ROUNDS = 3
 _LEADS = 40  # that are tried
 _UNEVEN = 0.25  # a context is uneven that exceeds the mean by so much of itself
 _MIN_UNEVEN = 10  # steps, for what such a context costs to be told
+_MIN_IN_ROOM = 30  # steps, for what decodes cost in it to be told
 _MIN_AT_REST = 30  # steps, for what a launch lacks to be told
 
 
 def decode_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> StepCost:
     fit = _CostFit(steps, padding, lead_s)
-    fit.add_curve(PADDED_ROWS, padding.decode_sizes)
+    fit.add_rows(padding.decode_sizes)
     for name in (DECODE_CONTEXT, LONGEST_CONTEXT):
         fit.add_slope(name)
-    fit.add_uneven_context()
+    fit.add_uneven_context(padding.decode_sizes)
     return fit.solve()
 
 
 def chunk_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> StepCost:
     fit = _CostFit(steps, padding, lead_s)
-    fit.add_curve(PADDED_ROWS, padding.sizes)
-    fit.add_curve(DECODE_ROWS, ())
-    for name in (DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK, LONGEST_CONTEXT):
+    fit.add_rows(padding.sizes)
+    for name in (DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK):
         fit.add_slope(name)
+    fit.add_rooms()
     return fit.solve()
 
 
@@ -86,25 +87,36 @@ class _CostFit:
         self._exertion = np.array([step.exertion for step in steps])
         self._columns: list[np.ndarray] = []
         self._slopes: dict[str, int] = {}  # these say which columns are whose
-        self._curves: dict[str, tuple[int, np.ndarray]] = {}
-        self._uneven = 0, np.empty(0, np.int64)  # likewise
+        self._rows = 0, np.empty(0, np.int64)
+        self._uneven = 0, np.empty(0, np.int64)
+        self._rooms: list[int] = []
 
     def add_slope(self, name: str) -> None:
         self._slopes[name] = self._add([self._column(name)])
 
-    def add_curve(self, name: str, sizes: Sequence[int]) -> None:
+    def add_rows(self, sizes: Sequence[int]) -> None:
         """A level where there are rows at all, and a rise between each two knots, none of them negative."""
-        rows = self._column(name)
+        rows = self._column(PADDED_ROWS)
         knots = _knots(rows, sizes)
-        if not len(knots):
-            return
-        rises = [np.clip((rows - low) / (high - low), 0, 1) for low, high in pairwise(knots)]
-        self._curves[name] = self._add([(rows > 0).astype(np.float64), *rises]), knots
+        if len(knots):
+            rises = [np.clip((rows - low) / (high - low), 0, 1) for low, high in pairwise(knots)]
+            self._rows = self._add([np.ones(len(rows)), *rises]), knots
 
-    def add_uneven_context(self) -> None:
+    def add_rooms(self) -> None:
+        """A `RoomCost` for each room. One that hardly any step had costs as the one before, or the first."""
+        taken = np.array([self._padding.room_of(step.shape.decode_rows) for step in self._steps])
+        rooms = range(1, max(len(self._padding.decode_rooms), 1) + 1)
+        seen = [room for room in rooms if (taken == room).sum() >= _MIN_IN_ROOM] or [1]
+        as_rooms = [max([room for room in seen if room <= each], default=seen[0]) for each in rooms]
+        costs_as = np.array([0, *as_rooms])[taken]
+        longest = self._column(LONGEST_CONTEXT)
+        places = {room: self._add([costs_as == room, (costs_as == room) * longest]) for room in seen}
+        self._rooms = [places[room] for room in as_rooms]
+
+    def add_uneven_context(self, sizes: Sequence[int]) -> None:
         """A slope that changes with the rows: few leave a long context room to be split, many hide it."""
         rows, uneven = self._column(PADDED_ROWS), self._column(UNEVEN_CONTEXT)
-        knots = _powers_of_two(rows[uneven > _UNEVEN * self._column(LONGEST_CONTEXT)])
+        knots = _knots(rows[uneven > _UNEVEN * self._column(LONGEST_CONTEXT)], sizes, _MIN_UNEVEN)
         if len(knots):
             weights = [np.interp(rows, knots, unit) for unit in np.eye(len(knots))]
             self._uneven = self._add([weight * uneven for weight in weights]), knots
@@ -124,16 +136,14 @@ class _CostFit:
                 column = (self._exertion * expected)[:, None]
                 *levels, slowdown = robust_nonnegative(np.hstack([design, column]), self._seconds).tolist()
                 x = np.array(levels)
-        place, knots = self._uneven
+        (row_place, row_knots), (place, knots) = self._rows, self._uneven
         return StepCost(
             slowdown=slowdown,
             noise=_noise(self._seconds * self._speed(slowdown) / np.maximum(design @ x, 1e-9)),
+            rows=Curve(row_knots.tolist(), np.cumsum(x[row_place : row_place + len(row_knots)]).tolist()),
             slopes={name: float(x[place]) for name, place in self._slopes.items()},
-            curves={
-                name: Curve(knots.tolist(), np.cumsum(x[place : place + len(knots)]).tolist())
-                for name, (place, knots) in self._curves.items()
-            },
             uneven_context=Curve(knots.tolist(), x[place : place + len(knots)].tolist()),
+            rooms=[RoomCost(*x[place : place + 2].tolist()) for place in self._rooms],
         )
 
     def _speed(self, slowdown: float) -> np.ndarray:
@@ -152,7 +162,7 @@ class _CostFit:
         return place
 
 
-def _knots(rows: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+def _knots(rows: np.ndarray, sizes: Sequence[int], min_samples: int = _MIN_SAMPLES) -> np.ndarray:
     """Where enough steps lie: the sizes that rows are padded to, and between them knots that grow."""
     values, counts = np.unique(rows[rows > 0].astype(np.int64), return_counts=True)
     knots: list[int] = []
@@ -160,19 +170,12 @@ def _knots(rows: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
         since += count
         is_one = value <= _EACH or value in sizes or not knots or value >= knots[-1] * _GROWTH
-        if is_one and since >= _MIN_SAMPLES:
+        if is_one and since >= min_samples:
             knots.append(value)
             since = 0
     if since >= _MIN_LAST:
         knots.append(int(values[-1]))  # or the fit would take the curve for flat there, where its table rises
     return np.array(knots, dtype=np.int64)
-
-
-def _powers_of_two(rows: np.ndarray) -> np.ndarray:
-    """Those around which there are steps enough."""
-    powers, counts = np.unique(np.round(np.log2(np.maximum(rows, 1))), return_counts=True)
-    knots: np.ndarray = 2 ** powers[counts >= _MIN_UNEVEN].astype(np.int64)
-    return knots
 
 
 def _noise(factors: np.ndarray) -> list[float]:

@@ -32,6 +32,10 @@ class Padding:
         """Whether a step with chunks is too large for every graph, and launched kernel by kernel."""
         return bool(self.sizes and shape.num_chunks) and self._needed(shape) > self.sizes[-1]
 
+    def room_of(self, decode_rows: int) -> int:
+        """Which room decodes beside chunks take, from 1 on; 0 for none. Without rooms all take the first."""
+        return bisect_left(self.decode_rooms, decode_rows) + 1 if decode_rows else 0
+
     def _needed(self, shape: StepShape) -> int:
         """For a step with chunks."""
         room = _size(self.decode_rooms, shape.decode_rows) if shape.decode_rows else 0

@@ -14,7 +14,7 @@ from loadgen.simulator.padding import Padding
 from loadgen.simulator.step_model import StepModel
 from loadgen.simulator.step_shape import StepShape
 
-SCHEMA = "octavo.simulator.profile/2"
+SCHEMA = "octavo.simulator.profile/3"
 
 
 class ProfileError(ValueError):

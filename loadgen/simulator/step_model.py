@@ -1,8 +1,9 @@
 """How long the device computes a step, from its shape and from what it did before.
 
 Steps with and without prompt chunks are different machines (other kernels, other graphs), so each kind has a
-cost of its own: monotone curves over rows, which are padded as the server pads them, straight lines over the
-rest, and a slowdown where the device has just computed prompts.
+cost of its own: a monotone curve over rows, which are padded as the server pads them, straight lines over the
+rest, and a slowdown where the device has just computed prompts. What decodes cost beside chunks depends on
+the room that the graph of the step keeps for them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from loadgen.simulator.step_shape import StepShape
 _NOISE_PERIOD = 1 << 14  # draws before they repeat
 LEAST_SPEED = 0.5  # of a device that has computed prompts for long
 
-PADDED_ROWS, DECODE_ROWS = CURVES = ("padded_rows", "decode_rows")
+PADDED_ROWS = "padded_rows"
 SLOPES = ("decode_context", "num_chunks", "chunk_work", "longest_context")
 DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK, LONGEST_CONTEXT = SLOPES
 UNEVEN_CONTEXT = "uneven_context"
@@ -56,20 +57,34 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
-    """Seconds of one kind of step: curves by name (`CURVES`), slopes by name (`SLOPES`), slowdown, noise."""
+class RoomCost:
+    """Seconds that decodes add to a step with chunks, beside what all contexts cost."""
 
-    curves: dict[str, Curve] = field(default_factory=dict)
+    level: float = 0.0  # whatever their number
+    longest_context: float = 0.0  # for each token that the one furthest on attends to
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds of one kind of step: a curve over padded rows, slopes by name (`SLOPES`), slowdown, noise."""
+
+    rows: Curve = field(default_factory=Curve)
     slopes: dict[str, float] = field(default_factory=dict)
     slowdown: float = 0.0  # share of its speed that the device loses for each row of its `Exertion`
     noise: list[float] = field(default_factory=list)  # measured over predicted, as equally likely factors
     uneven_context: Curve = field(default_factory=Curve)  # for each token of it, over padded rows
+    rooms: list[RoomCost] = field(default_factory=list)  # of `Padding.room_of`, but for no decodes
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> StepCost:
-        curves = {name: Curve(**curve) for name, curve in value["curves"].items()}
-        uneven = Curve(**value.get("uneven_context", {}))
-        return cls(curves, value["slopes"], value["slowdown"], value["noise"], uneven)
+        return cls(
+            Curve(**value["rows"]),
+            value["slopes"],
+            value["slowdown"],
+            value["noise"],
+            Curve(**value["uneven_context"]),
+            [RoomCost(**room) for room in value["rooms"]],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +114,8 @@ class StepTimer:
         """Without a `noise_seed`, steps of one shape all take the same time."""
         self._model = model
         self._padding = model.padding
-        self._decode = _Tables(model.decode_only, max_rows)
-        self._chunks = _Tables(model.with_chunks, max_rows)
+        self._decode = _Tables(model.decode_only, model.padding, max_rows)
+        self._chunks = _Tables(model.with_chunks, model.padding, max_rows)
         self._draw_noise(noise_seed)
 
     def with_noise(self, noise_seed: int | None) -> StepTimer:
@@ -127,7 +142,7 @@ class StepTimer:
         """
         tables, noise, padded_rows = self._decode, self._decode_noise, self._padding.rows_of(shape)
         num, context, *_, longest = shape
-        level = tables.padded[padded_rows] + tables.decode[num]
+        level = tables.padded[padded_rows]
         of_context, of_longest, of_uneven = tables.context, tables.longest, tables.uneven[padded_rows]
         slowdown = tables.slowdown
 
@@ -159,21 +174,23 @@ def _factors(levels: list[float], seed: int | None) -> Iterator[float]:
 
 
 class _Tables:
-    def __init__(self, cost: StepCost, max_rows: int) -> None:
-        empty = Curve()
-        self.padded, self.decode = (cost.curves.get(name, empty).table(max_rows) for name in CURVES)
+    def __init__(self, cost: StepCost, padding: Padding, max_rows: int) -> None:
+        self.padded = cost.rows.table(max_rows)
         self.context, self.chunk, self.work, self.longest = (cost.slopes.get(name, 0.0) for name in SLOPES)
         self.uneven = cost.uneven_context.level_table(max_rows)
         self.slowdown = cost.slowdown
+        rooms = [RoomCost(), *cost.rooms]
+        self.rooms = [rooms[min(padding.room_of(rows), len(cost.rooms))] for rows in range(max_rows + 1)]
 
     def of_shape(self, shape: StepShape, padded_rows: int) -> float:
         decode_rows, decode_context, num_chunks, _, chunk_work, longest_context = shape
+        room = self.rooms[decode_rows]
         return (
             self.padded[padded_rows]
-            + self.decode[decode_rows]
+            + room.level
             + self.context * decode_context
+            + (self.longest + room.longest_context) * longest_context
             + self.chunk * num_chunks
             + self.work * chunk_work
-            + self.longest * longest_context
             + self.uneven[padded_rows] * shape.uneven_context
         )

@@ -1,8 +1,10 @@
 """The calibration load: steps of every shape within the server's limits, in a bounded time.
 
-Three kinds of phases. *prompts*: one request at a time, to see prompts alone. *waves*: many requests at once
-whose answers end one after the other, so that every batch size occurs, over short and long contexts. *users*:
-closed loops, as mixed as real traffic. A phase that runs out of time drops what it has in flight.
+Four kinds of phases. *prompts*: one request at a time, to see prompts alone. *waves*: many requests at once
+whose answers end one after the other, so that every batch size occurs, over short and long contexts.
+*bursts*: prompts that come a few at a time beside answers that go on, so that chunks of all sizes share steps
+with few decodes and with many. *users*: closed loops, as mixed as real traffic. A phase that runs out of time
+drops what it has in flight.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ from loadgen.prompts import TokenRange
 from loadgen.run.preflight import ServerUnusableError, served_model
 from loadgen.schedule import ScheduledRequest
 
-_SHARES = {"prompts": 0.15, "waves": 0.45, "users": 0.4}
+_SHARES = {"prompts": 0.1, "waves": 0.45, "bursts": 0.25, "users": 0.2}
 _SHORT_PROMPT = 24
 _FEW_USERS = 64  # that one client can serve as fast as they come
 _LEAST_OUTPUT = 4
 _MOST_OUTPUT = 256
-_PREFILL_SHARE = 0.05  # of all the time, for the prompts of one wave
+_PREFILL_SHARE = 0.025  # of all the time, for the prompts of one wave
+_LARGEST_BURST = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,9 @@ class Sweep:
         waves = self._waves()
         for wave in waves:
             await self._timed("waves", _SHARES["waves"] / len(waves), self._wave(wave))
+        counts = self._counts_beside()
+        for count in counts:
+            await self._timed("bursts", _SHARES["bursts"] / len(counts), self._bursts_beside(count))
         counts = self._user_counts()
         share = _SHARES["users"] / len(counts)
         longest = min(self.max_prompt_tokens, int(self._prompt_rate * share * self.seconds / 8))
@@ -113,27 +119,31 @@ class Sweep:
     def _waves(self) -> list[list[int]]:
         """The lengths of the prompts of each wave: all rows over deep and short contexts, fewer over deeper.
 
-        In the last one the sequence that stays to the end has a far longer context than all others, which
+        In the last two the sequence that stays to the end has a far longer context than all others, which
         attention may have to wait for. The prompts of one wave may take a part of the time only.
         """
         limits = self.limits
         rows = limits.max_num_seqs
         some, few = max(rows // 4, 1), max(rows // 16, 1)
-        affordable = int(self._prompt_rate * self.seconds * _PREFILL_SHARE)
-        total = min(affordable, limits.num_blocks * limits.block_size * 3 // 4)
+        total = min(self._affordable(), limits.num_blocks * limits.block_size * 3 // 4)
         longest = limits.max_model_len // 2
 
         def alike(count: int, depth: int) -> list[int]:
             return [max(min(depth, longest), _SHORT_PROMPT)] * count
 
-        uneven = alike(some - 1, total // some // 2) + alike(1, total // 8)
+        many = alike(some - 1, total // some // 2)
         return [
             alike(rows, total // rows),
             alike(rows, _SHORT_PROMPT),
             alike(some, total // some),
             alike(few, total // few),
-            uneven,
+            many + alike(1, total // 8),
+            many + alike(1, total // 16),
         ]
+
+    def _affordable(self) -> int:
+        """Prompt tokens of one wave."""
+        return int(self._prompt_rate * self.seconds * _PREFILL_SHARE)
 
     async def _wave(self, prompts: list[int]) -> None:
         """Answers end one after the other, down to the last one, until the time is over."""
@@ -144,6 +154,31 @@ class Sweep:
         ]
         while self._time_left() > 0:
             await asyncio.gather(*(self._send(ask) for ask in asks))
+
+    def _counts_beside(self) -> list[int]:
+        """Of the decodes that run beside bursts: three quarters of all that may, a quarter of that, ..."""
+        most = max(self.limits.max_num_seqs * 3 // 4, 1)
+        return [most // 4**i for i in range(10) if most // 4**i >= min(most, 3)]
+
+    async def _bursts_beside(self, count: int) -> None:
+        """So many answers that go on to the end, and bursts of prompts, each when the one before is answered.
+
+        A burst is of 1 to 24 prompts: the more of them wait, the larger a scheduler makes its chunks.
+        """
+        going_on = [asyncio.ensure_future(self._send(self._long_answer(count))) for _ in range(count)]
+        while self._time_left() > 0:
+            size = self._draw(1, _LARGEST_BURST)
+            asks = [Ask(self._draw(16, self.max_prompt_tokens), self._draw(1, 16)) for _ in range(size)]
+            await asyncio.gather(*(self._send(ask) for ask in asks))
+        await asyncio.gather(*going_on)
+
+    def _long_answer(self, count: int) -> Ask:
+        """To a prompt of some length, as long as there is room for `count` of them in half of the memory."""
+        limits = self.limits
+        room = min(limits.num_blocks * limits.block_size // 2 // count, limits.max_model_len)
+        longest = min(2 * self._affordable() // count, room // 2)
+        tokens = self._draw(min(_SHORT_PROMPT, longest), longest)
+        return Ask(tokens, room - tokens)
 
     def _user_counts(self) -> list[int]:
         """1, 4, 16, ... as many as run at once."""

@@ -9,19 +9,17 @@ import numpy as np
 from engine.config import SchedulerConfig
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.profile import FrontEndCosts, HostCosts, Line, Profile
-from loadgen.simulator.step_model import Curve, StepCost, StepModel
+from loadgen.simulator.step_model import Curve, RoomCost, StepCost, StepModel
 
 STEP_MODEL = StepModel(
     decode_only=StepCost(
-        curves={"padded_rows": Curve([1, 8, 9, 32], [0.004, 0.005, 0.007, 0.009])},
+        rows=Curve([1, 8, 9, 32], [0.004, 0.005, 0.007, 0.009]),
         slopes={"decode_context": 1e-7},
     ),
     with_chunks=StepCost(
-        curves={
-            "padded_rows": Curve([1, 256], [0.005, 0.024]),
-            "decode_rows": Curve([1, 32], [0.001, 0.003]),
-        },
+        rows=Curve([1, 256], [0.005, 0.024]),
         slopes={"decode_context": 1e-7, "num_chunks": 1e-4, "chunk_work": 1e-9},
+        rooms=[RoomCost(0.001)],
     ),
 )
 

@@ -16,7 +16,7 @@ from loadgen.simulator.fit import fit_profile
 from loadgen.simulator.front_end import ClientView
 from loadgen.simulator.padding import Padding
 from loadgen.simulator.profile import ProfileError, max_step_rows, read_profile, write_profile
-from loadgen.simulator.step_model import Curve, StepModel, StepTimer
+from loadgen.simulator.step_model import Curve, RoomCost, StepModel, StepTimer
 from loadgen.simulator.step_shape import StepShape, shape_of_entry
 from tests.support.simulation import STEP_MODEL, make_profile
 
@@ -27,7 +27,11 @@ SCHEDULE_NS, LAUNCH_NS, COMMIT_NS, LEAD_NS = 20_000, 400_000, 40_000, 150_000
 PADDED = replace(
     STEP_MODEL,
     decode_only=replace(STEP_MODEL.decode_only, slowdown=2e-4, uneven_context=Curve([4, 16], [2e-7, 1.5e-6])),
-    with_chunks=replace(STEP_MODEL.with_chunks, slowdown=3e-4),
+    with_chunks=replace(
+        STEP_MODEL.with_chunks,
+        slowdown=3e-4,
+        rooms=[RoomCost(0.001, 5e-7), RoomCost(0.003)],
+    ),
     padding=Padding(decode_sizes=[1, 4, 8, 16, 32], sizes=[64, 128, 192], decode_rooms=[8, 32]),
 )
 MACHINES = {1: STEP_MODEL, 2: PADDED}  # by pipeline depth
@@ -94,7 +98,7 @@ def worst_error(fitted: StepModel, true: StepModel) -> float:
     timers = [StepTimer(model, max_rows=max_step_rows(LIMITS)) for model in (true, fitted)]
     shapes = [StepShape(rows, rows * 800, 0, 0, 0, 800) for rows in range(1, 33)]
     shapes += [StepShape(rows, rows * 800, 0, 0, 0, 1400) for rows in range(3, 33)]
-    shapes += [StepShape(rows, rows * 800, 2, 100, 60_000) for rows in range(0, 33, 4)]
+    shapes += [StepShape(rows, rows * 800, 2, 100, 60_000, 1400 * bool(rows)) for rows in range(0, 33, 4)]
     exertions = (0.0, 200.0) if true is PADDED else (0.0,)
     pairs = [[timer.seconds(shape, e) for timer in timers] for shape in shapes for e in exertions]
     return max(abs(found / real - 1) for real, found in pairs)
@@ -102,7 +106,7 @@ def worst_error(fitted: StepModel, true: StepModel) -> float:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_the_machine_behind_a_log_is_found(depth: int) -> None:
-    profile = fit_profile(header(depth), make_log(depth, noise=0.02), [])
+    profile = fit_profile(header(depth), make_log(depth, noise=0.01), [])
     assert profile.blocking_launch == (depth == 1)
     assert worst_error(profile.step, MACHINES[depth]) < 0.04
     for kind in ("decode_only", "with_chunks"):
@@ -185,7 +189,7 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
     assert read_profile(tmp_path / "profile.json") == profile
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "octavo.simulator.profile/2"}', None])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "octavo.simulator.profile/3"}', None])
 def test_a_file_that_is_no_profile_is_named(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     if content is not None:
