@@ -45,9 +45,10 @@ def compare(folder: Path, profile_path: Path | None, *, refit: bool, keep: Path 
     with tempfile.TemporaryDirectory(prefix="simulator-") if keep is None else nullcontext(keep) as name:
         work = Path(name)
         unpack(folder, work, LOGS)
-        profile = read_profile(profile_path or work / "profile.json")
         if refit:
             profile = fit_logs(work / LOGS[0], work / LOGS[1], read_phases(work / "phases.json"))
+        else:
+            profile = read_profile(profile_path or work / "profile.json")
         print(render_fit(profile))
         _tell_parity(work)
         _tell_runs(profile, work)
