@@ -2,7 +2,7 @@
 
     python -m kernels.quack_gated KERNEL_AS_JSON FILE_TO_TOUCH
 
-compiles a kernel. A tile is 128 rows by 96 columns of the gate and the same of the other product, in turns.
+compiles a kernel.
 """
 
 from __future__ import annotations
@@ -31,19 +31,25 @@ logger = logging.getLogger(__name__)
 _TABLE = Path(__file__).parent / "tuned" / "gated_linear.json"
 _TRIED = "0.6."  # versions of quack that begin so; its interfaces change
 _DTYPES = ("bfloat16", "float16")
-_CLUSTERS = (2, 1), (1, 2)  # one tile below the other, and side by side
 _one_at_a_time = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class GatedKernel:
-    """One kernel is for any number of rows and columns."""
+    """For any number of rows and columns. The columns of a tile are the gate's and the other's in turns."""
 
     rows: int  # of a tile
-    columns: int  # of a tile, in the stacked weight
+    columns: int  # of a tile, of both products together
     cluster_rows: int  # tiles one below the other that share what they load
-    cluster_columns: int
+    cluster_columns: int  # and side by side
     dtype: str  # as torch names it
+
+    def useful_share(self, num_rows: int, num_columns: int, num_sms: int) -> float:
+        """Of the multiprocessors' time: they take tiles in rounds, and a cluster may reach over the end."""
+        down = _round_up(math.ceil(num_rows / self.rows), self.cluster_rows)
+        across = _round_up(math.ceil(num_columns / self.columns), self.cluster_columns)
+        rounds = math.ceil(down * across / num_sms)
+        return num_rows * num_columns / (rounds * num_sms * self.rows * self.columns)
 
 
 QUACK: CuteLibrary = CuteLibrary(
@@ -59,31 +65,30 @@ QUACK: CuteLibrary = CuteLibrary(
 
 @lru_cache(maxsize=4096)
 def gated_kernel(gpu: Gpu, dtype: str, num_rows: int, num_columns: int) -> GatedKernel | None:
-    """The kernel for so many rows of x and columns of both products; None if another way is faster.
-
-    All tiles take the same time, so that the last round of them should be full. Where the number of tiles
-    below each other is odd, clusters are side by side: half of one would compute nothing.
-    """
-    tuned = _tuned().get(gpu.name)
-    if tuned is None or dtype not in _DTYPES or num_rows < tuned["least_rows"] or not _is_there():
+    """The kernel for so many rows of x and columns of both products; None if another way is faster."""
+    kernels = _kernels(gpu, dtype)
+    if not kernels:
         return None
-    tile_rows, tile_columns = tuned["rows"], tuned["columns"]
-    down, across = math.ceil(num_rows / tile_rows), math.ceil(num_columns / tile_columns)
-    rounds = math.ceil(down * across / gpu.num_sms)
-    useful = num_rows * num_columns / (tile_rows * tile_columns)
-    if useful / (rounds * gpu.num_sms) < tuned["least_efficiency"]:
-        return None
-    return GatedKernel(tile_rows, tile_columns, *_CLUSTERS[down % 2], dtype)
+    useful = {kernel: kernel.useful_share(num_rows, num_columns, gpu.num_sms) for kernel in kernels}
+    best = max(useful, key=useful.__getitem__)  # the first of those alike
+    least = _tuned()[gpu.name]
+    return best if num_rows >= least["least_rows"] and useful[best] >= least["least_useful"] else None
 
 
 def start_compiling(dtype: str) -> int:
     """Start a process for each kernel that `gated_kernel` may choose, and that was not compiled before."""
     gpu = find_gpu()
-    tuned = None if gpu is None else _tuned().get(gpu.name)
+    kernels = () if gpu is None else _kernels(gpu, dtype)
+    return QUACK.start_compiling(kernels) if kernels else 0
+
+
+@lru_cache
+def _kernels(gpu: Gpu, dtype: str) -> tuple[GatedKernel, ...]:
+    """The fastest first, if all have as much to do."""
+    tuned = _tuned().get(gpu.name)
     if tuned is None or dtype not in _DTYPES or not _is_there():
-        return 0
-    tile = tuned["rows"], tuned["columns"]
-    return QUACK.start_compiling([GatedKernel(*tile, *cluster, dtype) for cluster in _CLUSTERS])
+        return ()
+    return tuple(GatedKernel(**tile, dtype=dtype) for tile in tuned["tiles"])
 
 
 @lru_cache
@@ -98,6 +103,10 @@ def _is_there() -> bool:
         return version("quack-kernels").startswith(_TRIED)
     except PackageNotFoundError:
         return False
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
 
 
 def run_gated(kernel: GatedKernel, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:

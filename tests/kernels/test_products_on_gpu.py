@@ -57,8 +57,8 @@ def test_quacks_kernel_for_any_number_of_rows(size: str, dtype: str) -> None:
     for num_rows in (1, 64, 127, 128, 129, 640, 1152):
         x = randn(num_rows, k, dtype=weight.dtype)
         expected = reference(x, weight)
-        for cluster in ((2, 1), (1, 2)):
-            actual = run_gated(GatedKernel(128, 192, *cluster, dtype), x, weight)
+        for tile in ((128, 192, 2, 1), (192, 128, 1, 2), (128, 192, 1, 2)):
+            actual = run_gated(GatedKernel(*tile, dtype), x, weight)
             assert actual is not None
             assert_right(actual, expected)
 

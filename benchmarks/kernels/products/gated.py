@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from benchmarks.kernels.products.measure import sustained_ms
 from benchmarks.kernels.products.quack_kernels import QuackKernels, Tile
 from benchmarks.kernels.small_batch.timing import capture
 from kernels.activation import silu_and_mul
+from kernels.gpu import gpu_of
 from kernels.quack_gated import GatedKernel, run_gated
 
 MODELS = {  # hidden, intermediate of one rank
@@ -31,6 +31,7 @@ MODELS = {  # hidden, intermediate of one rank
     "32B, 2 ranks": (5120, 12_800),
     "Llama 8B": (4096, 14_336),
 }
+KERNELS = [GatedKernel(*tile, "bfloat16") for tile in ((128, 192, 2, 1), (192, 128, 1, 2), (128, 192, 1, 2))]
 TILES = (
     Tile(128, 192, 2, 1, pingpong=True),
     Tile(128, 192, 1, 2, pingpong=True),
@@ -42,7 +43,7 @@ TILES = (
     Tile(128, 160, 2, 1, pingpong=True),
 )
 TILED_ROWS = (1152, 384, 640, 1024, 1408, 2048, 4096)
-ROWS = (96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 896, 1408, 1792, 3328)
+ROWS = (96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 896, 1152, 1408, 1792, 3328)
 _WEIGHT_BYTES = 1 << 29  # of all copies, so that none is still in the L2 when its turn comes again
 
 
@@ -54,8 +55,10 @@ def compare(hidden: int, intermediate: int, num_rows: int) -> dict[str, float]:
         torch.randn(shape, device="cuda", dtype=torch.bfloat16) * hidden**-0.5 for _ in range(num_copies)
     ]
     x = torch.randn(num_rows, hidden, device="cuda", dtype=torch.bfloat16)
-    down, across = math.ceil(num_rows / 128), math.ceil(2 * intermediate / 192)
-    kernel = GatedKernel(128, 192, *((1, 2) if down % 2 else (2, 1)), "bfloat16")
+    gpu = gpu_of(x.device)
+    assert gpu is not None
+    useful = {kernel: kernel.useful_share(num_rows, 2 * intermediate, gpu.num_sms) for kernel in KERNELS}
+    kernel = max(useful, key=useful.__getitem__)
 
     def by_cublas() -> None:
         for weight in weights:
@@ -67,10 +70,7 @@ def compare(hidden: int, intermediate: int, num_rows: int) -> dict[str, float]:
 
     graphs = {"cublas": capture(by_cublas), "quack": capture(by_quack)}
     us = {name: ms * 1e3 / num_copies for name, ms in sustained_ms(graphs, seconds=0.1).items()}
-    num_sms = torch.cuda.get_device_properties(0).multi_processor_count
-    rounds = math.ceil(down * across / num_sms)
-    useful = num_rows * 2 * intermediate / (rounds * num_sms * 128 * 192)
-    return {"useful": useful, **us, "ratio": us["quack"] / us["cublas"]}
+    return {"useful": useful[kernel], **us, "ratio": us["quack"] / us["cublas"]}
 
 
 def compare_tiles(num_rows: int) -> dict[str, float]:
