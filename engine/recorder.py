@@ -53,7 +53,7 @@ class Recorder:
         is_old = self._times_ns and now_ns - self._times_ns[0] > _KEPT_NS
         if is_old or step.decoded is not self._decoding:
             self._write_times()
-            self._decoding = step.decoded
+        self._decoding = step.decoded
         self._times_ns.append(now_ns)
         for index in range(step.num_decodes, len(step)):
             if step.token_ids[index] != NO_TOKEN:
@@ -63,9 +63,10 @@ class Recorder:
                 record.first_token_ns = record.first_token_ns or now_ns
 
     def _write_times(self) -> None:
-        for sequence in self._decoding:
-            sequence.token_times_ns += self._times_ns
-        self._times_ns.clear()
+        if self._times_ns:
+            for sequence in self._decoding:
+                sequence.token_times_ns.extend(self._times_ns)
+            self._times_ns.clear()
 
     def ended(self, sequence: Sequence, reason: FinishReason, now_ns: int) -> None:
         """One of a request's sequences; with the last one the request is counted and logged."""

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from engine.runner.cuda_driver import cuda_driver
+
 
 class Capture(Protocol):
     def __call__(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
@@ -25,6 +27,7 @@ class CudaGraphCapture:
         self, device: torch.device, shortened: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         """In `shortened()`, functions leave out what they do again and again."""
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
         self._shortened = shortened
@@ -40,7 +43,7 @@ class CudaGraphCapture:
         mode = "thread_local"
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=mode):
             result = function()
-        return graph.replay, result
+        return cuda_driver(self._device).replay_of(graph), result
 
 
 class EagerCapture:
@@ -49,6 +52,7 @@ class EagerCapture:
     def __call__(self, function: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         result = function()
 
+        @torch.inference_mode()
         def replay() -> None:
             result.copy_(function())
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Protocol
 
 import numpy as np
 import torch
+
+from engine.runner.captured import Capture
 
 _ALIGNED = 4  # words: kernels like a tensor to begin at a multiple of 16 bytes
 _AT_ONCE = 1024  # words that one upload changes
@@ -47,6 +49,7 @@ class DeviceWords:
         self._sent = torch.zeros(3 * _AT_ONCE, dtype=torch.int32, device=device)
         self._sent_places = self._sent[: 2 * _AT_ONCE].view(torch.int64)
         self._sent_words = self._sent[2 * _AT_ONCE :]
+        self._change: Callable[[], object] = self._scatter
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """A field: a view of the memory."""
@@ -70,6 +73,10 @@ class DeviceWords:
         self._places += range(begin, begin + num_words)
         self._words += np.frombuffer(value.tobytes(), np.int32).tolist()
 
+    def capture(self, capture: Capture) -> None:
+        """From now on make changes by a replay."""
+        self._change, _ = capture(self._scatter)
+
     def send(self, uploads: Uploads) -> None:
         """Make the changes noted since the last call, behind what is enqueued already."""
         for begin in range(0, len(self._places), _AT_ONCE):
@@ -79,6 +86,10 @@ class DeviceWords:
             packed_places[len(places) :] = 0
             self._packed[2 * _AT_ONCE :][: len(places)] = self._words[begin : begin + _AT_ONCE]
             uploads.upload(self._packed, self._sent)
-            self._memory.scatter_(0, self._sent_places, self._sent_words)
+            self._change()
         self._places.clear()
         self._words.clear()
+
+    def _scatter(self) -> torch.Tensor:
+        self._memory.scatter_(0, self._sent_places, self._sent_words)
+        return self._sent

@@ -55,9 +55,9 @@ def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
     return SmallBatchDecode(decoder)
 
 
-def _sample_plain(graph: _DecodeGraph, num_rows: int) -> Sampled:
+def _sample_plain(graph: _DecodeGraph) -> Sampled:
     graph.sample()
-    return Sampled(graph.token_ids[:num_rows])
+    return Sampled(graph.token_ids)
 
 
 def graph_sizes(max_num_seqs: int) -> list[int]:
@@ -88,6 +88,7 @@ class GraphModelRunner(ModelRunner):
         self._sizes = graph_sizes(config.max_num_seqs)
         self._tables = DecodeTables(self._rows, config.block_size, spare_block=config.num_blocks)
         self._capture = capture
+        self._rows.words.capture(capture)
         self._small_batch = _small_batch_decode(decoder)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
         self._mixed_graphs = MixedGraphs(
@@ -128,7 +129,6 @@ class GraphModelRunner(ModelRunner):
         self._graphs.clear()
         self._mixed_graphs.clear()
 
-    @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepLaunch:
         launch = self._begin()
         self._tables.update(plan.decodes.that_begin_a_block(self._block_size))
@@ -139,6 +139,7 @@ class GraphModelRunner(ModelRunner):
         launch.close()
         return launch
 
+    @torch.inference_mode()
     def _run_chunks(self, plan: StepPlan, launch: StepLaunch) -> None:
         """And the decodes beside them."""
         self._tables.update(plan.chunks)
@@ -149,14 +150,15 @@ class GraphModelRunner(ModelRunner):
         key = None if plan.scores_prompts else self._mixed_graphs.key_of(plan)
         if key is None:  # so long that the host keeps up, or in need of every row's logits
             self._run(plan, launch)
+            self._tables.advance()
         else:
             logits = self._mixed_graphs.run(plan, key, launch.buffers)
             if sampled:
                 self._sample_rows(launch, logits, sampled)
-        self._tables.advance()
 
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
-        sampled, num_rows, size = plan.sampled, len(plan.decodes), self._size(plan)
+        """Without one call of torch where nobody asks for more than a temperature."""
+        size = self._size(plan)
         longest = plan.decodes.longest_context
         context = next(context for context in self._contexts(size) if context >= longest)
         graph = self._graph(size, context)
@@ -164,10 +166,14 @@ class GraphModelRunner(ModelRunner):
         self._rows.words.send(launch.buffers)
         graph.forward()
         if self._sampler.wants_plain(plan.decodes.group):
-            launch.sample(sampled, partial(_sample_plain, graph, num_rows))
+            launch.sample(plan.sampled, partial(_sample_plain, graph))
         else:
-            self._sample_rows(launch, graph.logits[:num_rows].float(), sampled)
-            self._tables.advance()
+            self._sample(graph.logits, plan, launch)
+
+    @torch.inference_mode()
+    def _sample(self, logits: torch.Tensor, plan: StepPlan, launch: StepLaunch) -> None:
+        self._sample_rows(launch, logits[: len(plan.decodes)].float(), plan.sampled)
+        self._tables.advance()
 
     def _size(self, plan: StepPlan) -> int:
         """To which the batch of its decodes is padded."""
@@ -189,7 +195,7 @@ class GraphModelRunner(ModelRunner):
     def _capture_graph(self, size: int, context: int) -> _DecodeGraph:
         self._tables.empty_batch()
         forward, logits = self._capture(lambda: self._forward(size, context))
-        sample, token_ids = self._capture(lambda: self._sample(logits))
+        sample, token_ids = self._capture(lambda: self._draw(logits))
         return _DecodeGraph(size, context, forward, sample, logits, token_ids)
 
     def _forward(self, size: int, context: int) -> torch.Tensor:
@@ -204,7 +210,7 @@ class GraphModelRunner(ModelRunner):
         hidden = self._decoder(token_ids, positions, self._graph_attention.plan_decode(batch))
         return self._decoder.head(hidden)
 
-    def _sample(self, logits: torch.Tensor) -> torch.Tensor:
+    def _draw(self, logits: torch.Tensor) -> torch.Tensor:
         """Draw, remember each row's token, move the lengths on."""
         rows, state = self._tables.batch[: len(logits)], self._rows
         asked = gather_sampling_rows(rows, state.temperature, state.seed, self._tables.lengths)

@@ -168,6 +168,7 @@ class MixedGraphs:
             rows = self._tables.batch[:room].where(there, self._rows.spare)
             gathered, decodes = self._tables.gather(rows, layout.max_blocks * self._block_size)
             decodes.context_lens *= there
+            self._tables.lengths.index_add_(0, rows, there.long())
             token_ids[:room] = torch.where(there, gathered.token_ids, token_ids[:room])
             positions[:room] = torch.where(there, gathered.positions, positions[:room])
             slots[:room] = torch.where(there, gathered.slots, slots[:room])

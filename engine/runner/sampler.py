@@ -45,7 +45,7 @@ class _BatchNeeds:
 class Sampled:
     """What came of sampling one batch, on the device until it is sent."""
 
-    token_ids: torch.Tensor  # [R] int64
+    token_ids: torch.Tensor  # [R] int64, behind which there may be others
     logprobs: LogprobTensors | None = None  # rows in the order of `logprobs_of`
     logprobs_of: list[int] = field(default_factory=list)  # batch indices that asked
     stuck: list[int] = field(default_factory=list)  # ids of sequences whose constraint cannot be followed

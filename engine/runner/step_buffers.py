@@ -10,6 +10,8 @@ import time
 import numpy as np
 import torch
 
+from engine.runner.cuda_driver import cuda_driver
+
 _UPLOAD_BYTES = 1 << 16
 _ALIGNED = 16  # bytes
 
@@ -28,13 +30,13 @@ class StepBuffers:
         self._num_tokens = 0
         self._began_ns = time.monotonic_ns()
 
-    def receive(self, token_ids: torch.Tensor) -> None:
-        """Send these to the host, [R] int64 on the device, to stand behind those sent before."""
-        begin, self._num_tokens = self._num_tokens, self._num_tokens + len(token_ids)
-        self._copy(token_ids, begin)
+    def receive(self, token_ids: torch.Tensor, num_tokens: int) -> None:
+        """Send the first of these to the host, [R] int64 on the device, to stand behind those sent before."""
+        begin, self._num_tokens = self._num_tokens, self._num_tokens + num_tokens
+        self._copy(token_ids, begin, num_tokens)
 
     def upload(self, array: np.ndarray, target: torch.Tensor) -> None:
-        """Overwrite `target`, which is of the array's shape and dtype."""
+        """Overwrite `target`, which is of the array's shape and dtype; both are one piece of memory."""
         target.copy_(torch.from_numpy(array))
 
     def end(self) -> None:
@@ -51,11 +53,18 @@ class StepBuffers:
         device_ns = self._device_ns()
         return self._host_tokens[: self._num_tokens].copy(), device_ns
 
-    def _copy(self, token_ids: torch.Tensor, begin: int) -> None:
-        self._tokens[begin : begin + len(token_ids)] = token_ids
+    def _copy(self, token_ids: torch.Tensor, begin: int, num_tokens: int) -> None:
+        self._host_tokens[begin : begin + num_tokens] = token_ids.numpy()[:num_tokens]
 
     def _device_ns(self) -> int:
         return self._ended_ns - self._began_ns
+
+
+class _PinnedBytes:
+    def __init__(self, size: int) -> None:
+        self._tensor = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        self.array = self._tensor.numpy()
+        self.address = self._tensor.data_ptr()
 
 
 class CudaStepBuffers(StepBuffers):
@@ -63,44 +72,44 @@ class CudaStepBuffers(StepBuffers):
 
     def __init__(self, max_tokens: int, device: torch.device) -> None:
         super().__init__(max_tokens, pinned=True)
+        self._driver = cuda_driver(device)
         self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._stream = torch.cuda.current_stream(device)
-        self._uploads = [_pinned_bytes(_UPLOAD_BYTES)]  # the last one has room; the others are full
+        for event in (self._began, self._ended):
+            event.record(torch.cuda.current_stream(device))  # or it does not exist yet
+        self._uploads = [_PinnedBytes(_UPLOAD_BYTES)]  # the last one has room; the others are full
         self._num_uploaded = 0  # of its bytes
 
     def begin(self) -> None:
         super().begin()
         del self._uploads[:-1]
         self._num_uploaded = 0
-        self._began.record(self._stream)
+        self._driver.enter()
+        self._driver.record(self._began)
 
     def upload(self, array: np.ndarray, target: torch.Tensor) -> None:
-        if self._num_uploaded + array.nbytes > len(self._uploads[-1]):
-            self._uploads.append(_pinned_bytes(2 * (len(self._uploads[-1]) + array.nbytes)))
+        size = array.nbytes
+        if self._num_uploaded + size > len(self._uploads[-1].array):
+            self._uploads.append(_PinnedBytes(2 * (len(self._uploads[-1].array) + size)))
             self._num_uploaded = 0
-        begin, end = self._num_uploaded, self._num_uploaded + array.nbytes
-        source = self._uploads[-1][begin:end].view(target.dtype)
-        source.numpy()[:] = array
-        target.copy_(source, non_blocking=True)
-        self._num_uploaded = -(-end // _ALIGNED) * _ALIGNED
+        pinned, begin = self._uploads[-1], self._num_uploaded
+        pinned.array[begin : begin + size] = array.view(np.uint8)
+        self._driver.copy_to_device(target, pinned.address + begin, size)
+        self._num_uploaded = -(-(begin + size) // _ALIGNED) * _ALIGNED
 
     def end(self) -> None:
-        self._ended.record(self._stream)
+        self._driver.record(self._ended)
 
     @property
     def has_ended(self) -> bool:
         return bool(self._ended.query())
 
-    def _copy(self, token_ids: torch.Tensor, begin: int) -> None:
-        self._tokens[begin : begin + len(token_ids)].copy_(token_ids, non_blocking=True)
+    def _copy(self, token_ids: torch.Tensor, begin: int, num_tokens: int) -> None:
+        size = token_ids.element_size()
+        self._driver.copy_to_host(self._tokens.data_ptr() + begin * size, token_ids, num_tokens * size)
 
     def _device_ns(self) -> int:
         self._ended.synchronize()
         return int(self._began.elapsed_time(self._ended) * 1e6)
-
-
-def _pinned_bytes(size: int) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
 def step_buffers(device: torch.device, max_tokens: int) -> StepBuffers:

@@ -63,7 +63,7 @@ class StepLaunch:
         self.close()
 
     def _send(self, scheduled: SampledSequences, sampled: Sampled) -> None:
-        self.buffers.receive(sampled.token_ids)
+        self.buffers.receive(sampled.token_ids, len(scheduled))
         if sampled.logprobs is not None:
             sampled.logprobs = sampled.logprobs.to_host()
         self._sampled.append((scheduled, sampled))

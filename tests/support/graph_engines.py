@@ -63,6 +63,7 @@ class OnePoolCapture(EagerCapture):
         self._results.append(result)
         return (lambda: self._ruin_and(replay)) if result.is_floating_point() else replay, result
 
+    @torch.inference_mode()
     def _ruin_and(self, replay: Callable[[], None]) -> None:
         for result in self._results:
             result.fill_(float("nan") if result.is_floating_point() else -1)
