@@ -72,10 +72,10 @@ class CudaStepBuffers(StepBuffers):
 
     def __init__(self, max_tokens: int, device: torch.device) -> None:
         super().__init__(max_tokens, pinned=True)
-        self._driver = cuda_driver(device)
         self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         for event in (self._began, self._ended):
             event.record(torch.cuda.current_stream(device))  # or it does not exist yet
+        self._driver = cuda_driver(device)
         self._uploads = [_PinnedBytes(_UPLOAD_BYTES)]  # the last one has room; the others are full
         self._num_uploaded = 0  # of its bytes
 
