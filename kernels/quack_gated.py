@@ -66,7 +66,7 @@ QUACK: CuteLibrary = CuteLibrary(
 @lru_cache(maxsize=4096)
 def gated_kernel(gpu: Gpu, dtype: str, num_rows: int, num_columns: int) -> GatedKernel | None:
     """The kernel for so many rows of x and columns of both products; None if another way is faster."""
-    kernels = _kernels(gpu, dtype)
+    kernels = tuned_kernels(gpu, dtype)
     if not kernels:
         return None
     useful = {kernel: kernel.useful_share(num_rows, num_columns, gpu.num_sms) for kernel in kernels}
@@ -78,12 +78,12 @@ def gated_kernel(gpu: Gpu, dtype: str, num_rows: int, num_columns: int) -> Gated
 def start_compiling(dtype: str) -> int:
     """Start a process for each kernel that `gated_kernel` may choose, and that was not compiled before."""
     gpu = find_gpu()
-    kernels = () if gpu is None else _kernels(gpu, dtype)
+    kernels = () if gpu is None else tuned_kernels(gpu, dtype)
     return QUACK.start_compiling(kernels) if kernels else 0
 
 
 @lru_cache
-def _kernels(gpu: Gpu, dtype: str) -> tuple[GatedKernel, ...]:
+def tuned_kernels(gpu: Gpu, dtype: str) -> tuple[GatedKernel, ...]:
     """The fastest first, if all have as much to do."""
     tuned = _tuned().get(gpu.name)
     if tuned is None or dtype not in _DTYPES or not _is_there():

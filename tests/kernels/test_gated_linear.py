@@ -31,7 +31,7 @@ def quack_is_there(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def forget() -> None:
     quack_gated._is_there.cache_clear()
-    quack_gated._kernels.cache_clear()
+    quack_gated.tuned_kernels.cache_clear()
     gated_kernel.cache_clear()
 
 

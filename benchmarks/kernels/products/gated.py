@@ -22,7 +22,7 @@ from benchmarks.kernels.products.quack_kernels import QuackKernels, Tile
 from benchmarks.kernels.small_batch.timing import capture
 from kernels.activation import silu_and_mul
 from kernels.gpu import gpu_of
-from kernels.quack_gated import GatedKernel, run_gated
+from kernels.quack_gated import run_gated, tuned_kernels
 
 MODELS = {  # hidden, intermediate of one rank
     "8B": (4096, 12_288),
@@ -31,7 +31,6 @@ MODELS = {  # hidden, intermediate of one rank
     "32B, 2 ranks": (5120, 12_800),
     "Llama 8B": (4096, 14_336),
 }
-KERNELS = [GatedKernel(*tile, "bfloat16") for tile in ((128, 192, 2, 1), (192, 128, 1, 2), (128, 192, 1, 2))]
 TILES = (
     Tile(128, 192, 2, 1, pingpong=True),
     Tile(128, 192, 1, 2, pingpong=True),
@@ -57,7 +56,8 @@ def compare(hidden: int, intermediate: int, num_rows: int) -> dict[str, float]:
     x = torch.randn(num_rows, hidden, device="cuda", dtype=torch.bfloat16)
     gpu = gpu_of(x.device)
     assert gpu is not None
-    useful = {kernel: kernel.useful_share(num_rows, 2 * intermediate, gpu.num_sms) for kernel in KERNELS}
+    kernels = tuned_kernels(gpu, "bfloat16")
+    useful = {kernel: kernel.useful_share(num_rows, 2 * intermediate, gpu.num_sms) for kernel in kernels}
     kernel = max(useful, key=useful.__getitem__)
 
     def by_cublas() -> None:
