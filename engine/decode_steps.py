@@ -20,8 +20,10 @@ class DecodeSteps:
 
     def pass_by(self, rows: np.ndarray, token_id: int, num_steps: int) -> None:
         """So many more are planned and as many committed, each of which brought all that token."""
-        steps = np.arange(self.num_committed, self.num_committed + num_steps) % len(self._tokens)
-        self._tokens[steps[:, None], rows] = token_id
+        begin = self.num_committed % len(self._tokens)
+        end = begin + num_steps
+        self._tokens[begin:end, rows] = token_id
+        self._tokens[: max(end - len(self._tokens), 0), rows] = token_id
         self.num_planned += num_steps
         self.num_committed += num_steps
 

@@ -68,12 +68,16 @@ class Decoding:
 
     def pass_quiet_steps(self, most: int, token_id: int) -> tuple[int, list[Sequence], list[Sequence]]:
         """Up to the first of them with which a block begins or is full; who begins one, and whose is full."""
-        group, steps = self._current(), self._steps
-        first_due = group.first_due_step(steps.num_planned, self._block_size)
-        num_steps = min(max(first_due - steps.num_committed, 1), most)
+        group, steps, block_size = self._current(), self._steps, self._block_size
+        members = group.members_by_phase
+        phase = steps.num_planned % block_size
+        until_block = (
+            next((each for each in members if each >= phase), block_size + next(iter(members))) - phase
+        )
+        num_steps = min(max(steps.num_planned + until_block - steps.num_committed, 1), most)
         steps.pass_by(group.rows, token_id, num_steps)
-        begin = group.due(steps.num_planned - 1, self._block_size)
-        filled = group.due(steps.num_committed, self._block_size)
+        begin = members.get((steps.num_planned - 1) % block_size, ())
+        filled = members.get(steps.num_committed % block_size, ())
         return num_steps, [group.sequences[i] for i in begin], [group.sequences[i] for i in filled]
 
     def last_planned(self) -> Decodes:

@@ -84,9 +84,16 @@ class DecodeGroup:
             self._next_due_step = step if self._due else step + self._num_quiet_steps(step, block_size)
         return self._due
 
-    def first_due_step(self, step: int, block_size: int) -> int:
-        """The first one from that step on in which somebody is due."""
-        return step if self.due(step, block_size) else self._next_due_step
+    @cached_property
+    def members_by_phase(self) -> dict[int, list[int]]:
+        """Indices, by the number modulo the block size of the steps in which each begins a block; they ascend.
+
+        For who asks about many steps of the group.
+        """
+        members: dict[int, list[int]] = {phase: [] for phase in sorted(self._block_phases.tolist())}
+        for index, phase in enumerate(self._block_phases.tolist()):
+            members[phase].append(index)
+        return members
 
     def _num_quiet_steps(self, step: int, block_size: int) -> int:
         """How many from that step on nobody is due in: few members are looked at in few steps."""

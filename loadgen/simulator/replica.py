@@ -145,6 +145,7 @@ class Replica:
         settling_ns = self._host.commit.ns(shape.decode_rows) + self._pause_ns
         price, exertion_before = self._timer.decoding_on(shape), self._exertion.before
         pacer, budget, num_decodes = self._pacer, self.scheduler.chunk_budget, shape.decode_rows
+        blocking = self._blocking
         turn_ns, plan_from_ns, free_ns = self.next_turn_ns, self._plan_from_ns, self._device_free_ns
         in_flight = deque((step.ready_ns, step.device_ns) for step in self._in_flight)
         busy_ns = 0
@@ -152,7 +153,7 @@ class Replica:
         while len(settled_ns) < num_turns and turn_ns < until_ns:
             launched_ns = turn_ns + schedule_ns
             now_ns = launched_ns + launch_ns
-            if self._blocking:
+            if blocking:
                 begun_ns = now_ns
                 now_ns = free_ns = begun_ns + int(price(0.0) * 1e9)
             else:
