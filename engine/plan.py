@@ -86,7 +86,7 @@ class DecodeGroup:
 
     @cached_property
     def members_by_phase(self) -> dict[int, list[int]]:
-        """Indices, by the number modulo the block size of the steps in which each begins a block; they ascend.
+        """Indices, by the number modulo the block size of the steps that begin a block, in ascending order.
 
         For who asks about many steps of the group.
         """
