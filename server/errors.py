@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -15,8 +14,6 @@ from starlette.responses import Response
 
 from engine.handle import EngineUnavailableError, PromptTooLongError, QueueFullError
 from engine.sampling_params import ParameterError
-
-logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_LENGTH = 500
 

@@ -48,7 +48,6 @@ class Phase:
     name: str
     begin_ns: int
     end_ns: int = 0
-    num_sent: int = 0
     num_prompt_tokens: int = 0
     seen: list[tuple[str, int, int]] = field(default_factory=list)  # `ClientView`s of whole answers
 
@@ -216,7 +215,6 @@ class Sweep:
         exchange = await self._pool.fetch(
             self._server.request("POST", "/v1/completions", [body]), max(self._time_left(), 0.01)
         )
-        self.phases[-1].num_sent += 1
         self.phases[-1].num_prompt_tokens += ask.prompt_tokens
         result = measure(ScheduledRequest(0, 0, ask.prompt_tokens, ask.output_tokens, 0), "", exchange, 0)
         self._failure = f"{result.failure}: {result.detail}"

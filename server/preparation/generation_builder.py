@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -79,13 +80,15 @@ class GenerationBuilder:
             offsets = self._text_offsets(token_ids) if logprobs is not None else []
         self.prompts.append(Prompt(request, text, offsets))
 
-    def build(self, kind: str, model: str, *, logprobs: bool, echo: bool) -> Generation:
+    def build(
+        self, kind: Literal["completion", "chat"], model: str, *, logprobs: bool, echo: bool
+    ) -> Generation:
         tokenized_ns = time.monotonic_ns()
         for prompt in self.prompts:
             prompt.request.record.tokenized_ns = tokenized_ns
         return_token_ids = bool(self.body.return_token_ids)
         return Generation(
-            kind="chat" if kind == "chat" else "completion",
+            kind=kind,
             response_id=self.response_id,
             created=int(time.time()),
             model=model,

@@ -12,7 +12,7 @@ from server.http.body import read_body
 from server.protocol.admin import AbortRequest
 from server.protocol.answers import AbortedAnswer, ForgottenAnswer
 from server.protocol.openapi import BODY_ERRORS, answers, json_body
-from server.routes.generate import json_response
+from server.routes.json_response import json_response
 from server.state import ServerState
 
 ENGINE_REPLY_S = 30.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any, Literal
 
-import orjson
 from fastapi import FastAPI, Query
 from starlette.responses import Response
 
@@ -16,6 +15,7 @@ from server.errors import APIError
 from server.monitoring.live import LiveHistory
 from server.protocol.answers import RequestSummary
 from server.protocol.openapi import answers
+from server.routes.json_response import json_response
 
 MAX_LISTED = 512
 
@@ -24,7 +24,7 @@ def add_debug_routes(app: FastAPI, engine: EngineHandle, live: LiveHistory) -> N
     @app.get("/debug/requests", tags=["operations"], responses=answers(list[RequestSummary], 400))
     async def list_requests(limit: int = Query(20, ge=1, le=MAX_LISTED)) -> Response:
         """The newest requests, the newest first, without their tokens' times."""
-        return _json([_summary(record) for record in engine.recent_requests.newest(limit)])
+        return json_response([_summary(record) for record in engine.recent_requests.newest(limit)])
 
     @app.get("/debug/requests/{request_id}", tags=["operations"], responses=answers(dict[str, Any], 400, 404))
     async def show_request(request_id: str, format: Literal["json", "perfetto"] = "json") -> Response:
@@ -33,12 +33,12 @@ def add_debug_routes(app: FastAPI, engine: EngineHandle, live: LiveHistory) -> N
         if record is None:
             message = f"no request {request_id!r} among the newest; /debug/requests lists them"
             raise APIError(404, message, code="request_not_found", param="request_id")
-        return _json(asdict(record) if format == "json" else chrome_trace([record]))
+        return json_response(asdict(record) if format == "json" else chrome_trace([record]))
 
     @app.get("/debug/live", tags=["operations"], responses=answers(dict[str, Any]))
     def show_live() -> Response:  # no coroutine: a large pool is looked through beside the event loop
         """The live page's data: queues, KV blocks, newest requests, the last minutes' speed and latencies."""
-        return _json(live.snapshot())
+        return json_response(live.snapshot())
 
 
 def _summary(record: RequestRecord) -> dict[str, Any]:
@@ -46,7 +46,3 @@ def _summary(record: RequestRecord) -> dict[str, Any]:
     names = [field.name for field in fields(record) if field.name != "token_times_ns"]
     summary = {name: getattr(record, name) for name in names}
     return summary | {"num_generated_tokens": record.num_generated_tokens}
-
-
-def _json(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import orjson
 from fastapi import Request
 from starlette.responses import Response
 
@@ -22,7 +21,11 @@ from server.errors import invalid
 from server.http.body import read_body
 from server.http.middleware import label_request
 from server.protocol.common import GenerationBody
+from server.routes.json_response import json_response
 from server.state import ServerState
+
+CLIENT_CLOSED_REQUEST = 499
+"""Nobody reads it; the status is for logs."""
 
 BodyT = TypeVar("BodyT", bound=GenerationBody)
 
@@ -43,10 +46,6 @@ def choices_forms(prompt_param: str) -> AnswerForms[Any]:
         lambda body, generation, tokenizer: chunk_format(generation, tokenizer),
         prompt_param,
     )
-
-
-CLIENT_CLOSED_REQUEST = 499
-"""Nobody reads it; the status is for logs."""
 
 
 async def generate(
@@ -83,10 +82,6 @@ def _submit(answer: Answer, prompt_param: str, state: ServerState) -> None:
         state.delivery.submit(answer)
     except PromptTooLongError as error:
         raise invalid(prompt_param, str(error), "context_length_exceeded") from None
-
-
-def json_response(content: Any) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")
 
 
 def _make_stream(generation: Generation, events: StreamFormat, state: ServerState) -> StreamAnswer:

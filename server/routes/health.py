@@ -14,7 +14,7 @@ from starlette.responses import Response
 from engine.version import __version__
 from server.protocol.answers import HealthAnswer, LoadAnswer, VersionAnswer
 from server.protocol.openapi import answers
-from server.routes.generate import json_response
+from server.routes.json_response import json_response
 from server.state import ServerState
 
 SOURCE_ROOT = Path(__file__).parents[2]
@@ -33,9 +33,8 @@ def add_health_routes(app: FastAPI, state: ServerState) -> Callable[..., Any]:
         """200 if requests are taken and the engine steps; else 503 and the reason."""
         engine_health = state.engine.health()
         status = "ok" if engine_health.healthy else "unavailable"
-        response = json_response({"status": status, "reason": engine_health.reason})
-        response.status_code = 200 if engine_health.healthy else 503
-        return response
+        content = {"status": status, "reason": engine_health.reason}
+        return json_response(content, 200 if engine_health.healthy else 503)
 
     return health
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from server.protocol.answers import ModelCard, ModelList
 from server.protocol.openapi import answers
-from server.routes.generate import json_response
+from server.routes.json_response import json_response
 from server.state import ServerState
 
 

@@ -15,7 +15,7 @@ from server.preparation.tool_use import read_tool_use
 from server.protocol.answers import TextAnswer, TokensAnswer
 from server.protocol.openapi import BODY_ERRORS, answers, json_body
 from server.protocol.tokenize import DetokenizeRequest, TokenizeRequest
-from server.routes.generate import json_response
+from server.routes.json_response import json_response
 from server.state import ServerState
 
 MAX_TEXTS = 2048
