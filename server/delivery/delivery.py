@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.handle import EngineHandle
+from engine.handle import EngineHandle, EngineUnavailableError
 from engine.request import FinishReason, StepOutput
 from server.delivery.choice import Choice
 from server.delivery.generation import Generation
@@ -67,7 +67,13 @@ class Delivery:
         self._call_on_loop(self._fail_all)
 
     def submit(self, answer: Answer) -> None:
-        """Hand the answer's requests to the engine: all of them or, on an error, none. Raises as `submit`."""
+        """Hand the answer's requests to the engine: all of them or, on an error, none.
+
+        Raises as `EngineHandle.submit`, which a stalled engine would let wait without an end.
+        """
+        health = self.engine.health()
+        if health.reason == "engine_stalled":
+            raise EngineUnavailableError(health.reason, f"the engine stalls: {health.detail}")
         self._answers.add(answer)
         for choice in answer.generation.choices:
             self._targets[choice.sequence_id] = (choice, answer)

@@ -76,7 +76,7 @@ class FakeEngine:
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        if not self._health.healthy:
+        if self._health.reason in ("engine_dead", "shutting_down"):
             raise EngineUnavailableError(self._health.reason, f"unavailable: {self._health.reason}")
         if self.max_prompt_tokens is not None and len(request.prompt_token_ids) > self.max_prompt_tokens:
             raise PromptTooLongError("the prompt does not fit the KV pool")
@@ -136,6 +136,15 @@ class FakeEngine:
         self._stopped.set()
         self._thread.join()
         self._publish_for_all(FinishReason.ABORT)
+
+    def stall(self) -> None:
+        """Like a step that hangs; `recover` ends it."""
+        self.paused.set()
+        self._health = EngineHealth(False, "engine_stalled", "no step for 30.5 s")
+
+    def recover(self) -> None:
+        self._health = EngineHealth(True, "ok")
+        self.paused.clear()
 
     def die(self) -> None:
         """As when a step raises."""

@@ -173,6 +173,20 @@ def test_requests_after_the_engines_death(serve: Any) -> None:
         assert served.http.get("/v1/models").status_code == 200
 
 
+def test_a_stalled_engine_gets_no_new_requests_and_loses_none(serve: Any) -> None:
+    with serve() as served:
+        served.engine.paused.set()
+        thread, open_answer = in_background(lambda: served.http.post(COMPLETIONS, json={"prompt": "ab"}))
+        wait_until(lambda: served.engine.num_running == 1)
+        served.engine.stall()
+        answer = served.http.post(COMPLETIONS, json={"prompt": "a", "stream": True})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_stalled")
+        assert answer.headers["retry-after"] == "5"
+        served.engine.recover()
+        thread.join()
+        assert open_answer[0].json()["choices"][0]["text"] == "ab"
+
+
 def test_the_official_client_sees_an_error_in_the_middle(serve: Any) -> None:
     with serve(engine={"step_s": 0.01}) as served:
         client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="x")
