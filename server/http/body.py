@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from server.config import ServerConfig
-from server.errors import APIError, invalid
+from server.errors import APIError, invalid, invalid_schema
 from server.protocol.common import RequestBody
 from server.protocol.unsupported import refuse_unsupported
 
@@ -94,6 +94,8 @@ def _validation_error(error: ValidationError, raw: bytes) -> APIError:
     """Location and message only: the input is not echoed."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     kind, message, location = first["type"], first["msg"], first["loc"]
+    if kind == "json_invalid" and "recursion limit" in message:
+        return _too_deep(raw)
     if kind == "json_invalid":
         return _find_lone_surrogate(raw) or invalid(None, message, "invalid_json")
     if not location:
@@ -102,6 +104,14 @@ def _validation_error(error: ValidationError, raw: bytes) -> APIError:
     # Only conversations are deep enough for a path to help; elsewhere `param` is the field itself.
     param = format_path(location) if location[0] == "messages" else str(location[0])
     return invalid(param, f"{format_path(location)}: {message}", code)
+
+
+def _too_deep(raw: bytes) -> APIError:
+    """The parser does not tell where. Nothing but schemas is deep in bodies that mean something."""
+    for param in ("response_format", "structured_outputs", "guided_json", "tools"):
+        if b'"%s"' % param.encode() in raw:
+            return invalid_schema(param, "it is nested too deeply")
+    return invalid(None, "the body is nested too deeply", "invalid_json")
 
 
 def format_path(path: tuple[PathPart, ...]) -> str:

@@ -41,9 +41,9 @@ def prepare_completion(body: CompletionRequest, state: ServerState, arrived_ns: 
     response_id = f"cmpl-{uuid.uuid4().hex}"
     builder = GenerationBuilder(body, state, arrived_ns, response_id, n, limits, wanted_grammar(body))
     for i, prompt in enumerate(prompts):
-        param = f"prompt[{i}]" if isinstance(body.prompt, list) and len(prompts) > 1 else "prompt"
+        name = f"prompt[{i}]" if len(prompts) > 1 else "prompt"
         if isinstance(prompt, str):
-            ids = tokenize(state, prompt, param, add_special_tokens=body.add_special_tokens is not False)
+            ids = tokenize(state, prompt, name, add_special_tokens=body.add_special_tokens is not False)
         else:
             ids = check_token_ids(prompt, state.engine.model_config.vocab_size, "prompt")
         builder.add(ids, body.logprobs, echoed=prompt if echo else None)

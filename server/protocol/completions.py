@@ -48,13 +48,13 @@ def parse_prompts(prompt: Any) -> list[str | list[int]]:
     )
 
 
-def _token_ids(ids: list[Any], param: str) -> list[int]:
+def _token_ids(ids: list[Any], name: str) -> list[int]:
     if ids and set(map(type, ids)) != {int}:
-        raise invalid("prompt", f"{param} must hold only token ids", "invalid_type")
-    return _non_empty(ids, param)
+        raise invalid("prompt", f"{name} must hold only token ids", "invalid_type")
+    return _non_empty(ids, name)
 
 
-def _non_empty(prompt: PromptT, param: str) -> PromptT:
+def _non_empty(prompt: PromptT, name: str) -> PromptT:
     if not prompt:
-        raise invalid(param, f"{param} must not be empty")
+        raise invalid("prompt", f"{name} must not be empty")
     return prompt

@@ -41,6 +41,10 @@ def test_t4_an_invalid_schema_is_a_400_and_nothing_else(embedded: ServerProcess)
     for fields in wrong:
         answer = embedded.http.post("/v1/completions", json={"prompt": "x", **fields})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_schema"), fields
+    deep = f'{{"prompt": "x", "guided_json": {nested(2000)}}}'  # more than a JSON parser goes into
+    answer = embedded.http.post("/v1/completions", content=deep, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_schema", "guided_json")
 
 
 @pytest.mark.parametrize("stream", [False, True])
