@@ -69,4 +69,5 @@ class ChunkBudget:
         step_s = error_s / (num_decodes**2 + num_prompt_tokens**2)
         if num_decodes:
             self._decode_s = min(max(self._decode_s + step_s * num_decodes**2, 0.0), seconds)
-        self._s_per_token = max(self._s_per_token + step_s * num_prompt_tokens, _LEAST_S_PER_TOKEN)
+        if num_prompt_tokens:
+            self._s_per_token = max(self._s_per_token + step_s * num_prompt_tokens, _LEAST_S_PER_TOKEN)

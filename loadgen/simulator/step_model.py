@@ -179,12 +179,12 @@ class _Tables:
         self.context, self.chunk, self.work, self.longest = (cost.slopes.get(name, 0.0) for name in SLOPES)
         self.uneven = cost.uneven_context.level_table(max_rows)
         self.slowdown = cost.slowdown
-        rooms = [RoomCost(), *cost.rooms]
-        self.rooms = [rooms[min(padding.room_of(rows), len(cost.rooms))] for rows in range(max_rows + 1)]
+        self._rooms = [RoomCost(), *cost.rooms]
+        self._padding = padding
 
     def of_shape(self, shape: StepShape, padded_rows: int) -> float:
         decode_rows, decode_context, num_chunks, _, chunk_work, longest_context = shape
-        room = self.rooms[decode_rows]
+        room = self._rooms[min(self._padding.room_of(decode_rows), len(self._rooms) - 1)]
         return (
             self.padded[padded_rows]
             + room.level
