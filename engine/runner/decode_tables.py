@@ -52,8 +52,9 @@ class DecodeTables:
         """
         if members is self._members and size == self._size:
             return
-        padding = [self._rows.spare] * (size - len(members))
-        self._rows.words.note("batch", 0, members.tolist() + padding)
+        padded = np.full(size, self._rows.spare)
+        padded[: len(members)] = members
+        self._rows.words.note("batch", 0, padded)
         self._members, self._size = members, size
 
     def empty_batch(self) -> None:
