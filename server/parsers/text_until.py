@@ -47,8 +47,12 @@ class TextUntil:
         if not words:
             self._spaces.append(text)
             return ""
-        passed = "".join((*self._spaces, words))
-        self._spaces = [text[len(words) :]]
+        passed = words
+        if self._spaces:
+            passed = "".join((*self._spaces, words))
+            self._spaces.clear()
+        if len(words) < len(text):
+            self._spaces.append(text[len(words) :])
         return passed
 
     def flush(self) -> str:
