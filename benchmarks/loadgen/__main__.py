@@ -2,11 +2,11 @@
 
     python -m benchmarks.loadgen --rates 100,300 --vllm PYTHON --guidellm PYTHON
 
-PYTHON is an interpreter that has the package; vLLM's client needs none of its compiled parts. All clients
-send to the same mock server, one after the other in each round, and a row is the median of the rounds. CPU
-time is that of all of a client's processes while the middle four fifths of its requests arrive, so starting
-up does not count. `offered` is the rate at which requests reached the server. Client and server want a core
-each.
+PYTHON is an interpreter that has the package; vLLM's client needs none of its compiled parts. A bare reader,
+which does nothing but send, wait, read and keep, runs beside them. All clients send to the same mock server,
+one after the other in each round, and a row is the median of the rounds. CPU time is that of all of a
+client's processes while the middle four fifths of its requests arrive, so starting up does not count.
+`offered` is the rate at which requests reached the server. Client and server want a core each.
 """
 
 from __future__ import annotations

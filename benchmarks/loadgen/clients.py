@@ -12,6 +12,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 INPUT_TOKENS, TOKENS = 32, 64
+BARE_READER = "benchmarks.loadgen.bare_reader"
 VLLM_CLIENT = Path(__file__).parent / "vllm_client.py"
 
 
@@ -34,6 +35,9 @@ def known_clients(directory: Path, vllm: str | None, guidellm: str | None) -> li
         load = ["--rate", f"{rate:g}", "--requests", str(requests), "--input-tokens", str(INPUT_TOKENS)]
         return ["-m", "loadgen", "load", "--base-url", "{url}", *load, "--output-tokens", str(TOKENS)]
 
+    def bare(rate: float, requests: int) -> list[str]:
+        return ["-m", BARE_READER, "{url}", f"{rate:g}", str(requests), str(INPUT_TOKENS), str(TOKENS)]
+
     def vllm_bench(rate: float, requests: int) -> list[str]:
         return [
             str(VLLM_CLIENT), "--backend", "openai", "--base-url", "{url}", "--endpoint", "/v1/completions",
@@ -54,6 +58,7 @@ def known_clients(directory: Path, vllm: str | None, guidellm: str | None) -> li
 
     return [
         Client("octavo load", "loadgen", sys.executable, octavo),
+        Client("bare reader", "loadgen", sys.executable, bare),
         Client("vllm bench serve", "vllm", vllm or sys.executable, vllm_bench),
         Client("guidellm", "guidellm", guidellm or sys.executable, guide),
     ]
