@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import torch
 
@@ -20,6 +21,8 @@ from model.decoder import Decoder
 _NUM_THREADS = 8
 _NUM_ROWS = 64
 _MANY_ROWS = 512  # from somewhere below on, kernels do without programmatic launches
+# (rows, context) of decodes that take different kernels: attention splits long contexts of few rows.
+_DECODES = ((1, 4096), (8, 4096), (_NUM_ROWS, _NUM_ROWS))
 
 
 def run_side_by_side(functions: Sequence[Callable[[], object]], device: torch.device) -> None:
@@ -69,8 +72,8 @@ def eager_steps(decoder: Decoder, max_num_seqs: int) -> list[Callable[[], object
     return [
         lambda: _prompt_step(decoder, _NUM_ROWS),
         lambda: _prompt_step(decoder, _MANY_ROWS),
-        lambda: _decode_step(decoder, _NUM_ROWS),
-        lambda: _decode_step(decoder, max_num_seqs),
+        *(partial(_decode_step, decoder, num_rows, context) for num_rows, context in _DECODES),
+        lambda: _decode_step(decoder, max_num_seqs, _NUM_ROWS),
         lambda: _mask(decoder),
         lambda: _sample(decoder, torch.float32, restricted=True),
         lambda: _sample(decoder, torch.float32, restricted=False),
@@ -82,8 +85,8 @@ def _prompt_step(decoder: Decoder, num_rows: int) -> None:
     _step(decoder, [num_rows], [num_rows], num_decodes=0)
 
 
-def _decode_step(decoder: Decoder, num_rows: int) -> None:
-    _step(decoder, [1] * num_rows, [_NUM_ROWS] * num_rows, num_decodes=num_rows)
+def _decode_step(decoder: Decoder, num_rows: int, context: int) -> None:
+    _step(decoder, [1] * num_rows, [context] * num_rows, num_decodes=num_rows)
 
 
 def _step(decoder: Decoder, query_lens: list[int], context_lens: list[int], num_decodes: int) -> None:

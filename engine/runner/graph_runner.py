@@ -29,8 +29,11 @@ from model.parallel import on_its_own
 if TYPE_CHECKING:
     from model.small_batch import SmallBatchDecode
 
-# How often the small-batch step splits a context is fixed at capture: up to these it has graphs of their own.
-_CONTEXTS = (512, 1536, 4096)
+# How often attention splits a context is fixed at capture, so long contexts have graphs of their own. Beyond
+# 64 rows there are programs enough without splitting any but the longest.
+_FEW_ROWS = 64
+_CONTEXTS_OF_FEW = (512, 1536, 4096)
+_CONTEXTS_OF_MANY = (8192,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +184,8 @@ class GraphModelRunner(ModelRunner):
 
     def _contexts(self, size: int) -> list[int]:
         """Context lengths with a graph of their own, the longest last."""
-        fused, longest = self._small_batch, self._max_context
-        bounds = [bound for bound in _CONTEXTS if bound < longest and fused and fused.takes(size, bound)]
-        return [*bounds, longest]
+        bounds = _CONTEXTS_OF_FEW if size <= _FEW_ROWS else _CONTEXTS_OF_MANY
+        return [*(bound for bound in bounds if bound < self._max_context), self._max_context]
 
     def _graph(self, size: int, context: int) -> _DecodeGraph:
         graph = self._graphs.get((size, context))

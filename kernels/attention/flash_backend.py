@@ -1,4 +1,4 @@
-"""Paged attention by flash-attn: prompt chunks, and decodes where it beats our own kernel."""
+"""Paged attention by flash-attn: prompt chunks, and decodes where it beats our split-KV kernel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kernels.triton.paged_cache import write_paged_kv
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """The first `decodes.num_decodes` rows go to the Triton kernel, then `calls` attend for all others."""
+    """The first `splits.num_decodes` rows go to the Triton kernel, then `calls` attend for all others."""
 
-    decodes: TritonPlan
+    splits: TritonPlan
     first_written: int  # row from which on K and V are written before the calls
     slots: torch.Tensor  # int64, where to, one for each of those rows
     calls: list[tuple[slice, Attend]]
@@ -34,31 +34,31 @@ class FlashAttention(TritonAttention):
 
     def plan(self, batch: AttentionBatch) -> FlashPlan:  # type: ignore[override]
         decodes, chunks, _ = split_batch(batch, self.shape.device, [])
-        decode_plan, calls = self._plan_decodes(decodes)
+        splits, calls = self._plan_decodes(decodes)
         if chunks is not None:
             calls.append((slice(batch.num_decodes, None), self._chunk_call(chunks)))
-        first = decode_plan.num_decodes
-        return FlashPlan(decode_plan, first, batch.slots[first:], calls)
+        first = splits.num_decodes
+        return FlashPlan(splits, first, batch.slots[first:], calls)
 
     def plan_decode(self, batch: DecodeBatch) -> FlashPlan:  # type: ignore[override]
-        decode_plan, calls = self._plan_decodes(captured_decodes(batch))
-        first = decode_plan.num_decodes
-        return FlashPlan(decode_plan, first, batch.slots[first:], calls)
+        splits, calls = self._plan_decodes(captured_decodes(batch))
+        first = splits.num_decodes
+        return FlashPlan(splits, first, batch.slots[first:], calls)
 
     def plan_chunks(  # type: ignore[override]
         self, chunks: ChunkBatch, decodes: DecodeBatch | None = None
     ) -> FlashPlan:
-        decode_plan, calls = self._plan_decodes(None if decodes is None else captured_decodes(decodes))
+        splits, calls = self._plan_decodes(None if decodes is None else captured_decodes(decodes))
         max_context = chunks.block_tables.shape[1] * self.shape.block_size
         calls.append((slice(None), self._chunk_call(captured_chunks(chunks, max_context))))
-        return FlashPlan(decode_plan, 0, chunks.slots, calls)
+        return FlashPlan(splits, 0, chunks.slots, calls)
 
     def _plan_decodes(self, decodes: Decodes | None) -> tuple[TritonPlan, list[tuple[slice, Attend]]]:
         """By the Triton kernel, or by a first call."""
         if decodes is None or not self._flash_decodes(len(decodes)):
-            return self.plan_ranges(decodes), []
+            return self.plan_splits(decodes), []
         queries = PagedQueries(decodes.block_tables, decodes.context_lens, None, 1, decodes.max_context)
-        return self.plan_ranges(None), [(slice(len(decodes)), self.version.prepare(queries, self.shape))]
+        return self.plan_splits(None), [(slice(len(decodes)), self.version.prepare(queries, self.shape))]
 
     def _chunk_call(self, chunks: Chunks) -> Attend:
         queries = PagedQueries(
@@ -79,9 +79,9 @@ class FlashAttention(TritonAttention):
     ) -> torch.Tensor:
         keys, values = self.caches[layer]
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        n = plan.decodes.num_decodes
+        n = plan.splits.num_decodes
         if n:
-            self.attend_decodes(plan.decodes, layer, q[:n], k[:n], v[:n], out[:n])
+            self.attend_decodes(plan.splits, layer, q[:n], k[:n], v[:n], out[:n])
         if plan.calls:
             first = plan.first_written
             write_paged_kv(keys, values, k[first:], v[first:], plan.slots)

@@ -56,7 +56,7 @@ class DecodeBatch:
     block_tables: torch.Tensor  # [M, max_blocks] int32
     context_lens: torch.Tensor  # [M] int32, the new token included
     slots: torch.Tensor  # [M] int64, where the new token's K and V go
-    max_context: int  # no context is longer; what depends on it (tiles, splits) is fixed at capture
+    max_context: int  # no context is longer; what depends on it (split counts) is fixed at capture
 
 
 @dataclass(slots=True)

@@ -57,6 +57,21 @@ def allocate_caches(shape: AttentionShape, num_blocks: int) -> list[LayerCache]:
     return [LayerCache(zeros(), zeros()) for _ in range(shape.num_layers)]
 
 
+class Scratch:
+    """fp32 memory that the layers of a step share. Kept for good: captured graphs hold its address."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._buffers: list[torch.Tensor] = [torch.empty(0, dtype=torch.float32, device=device)]
+
+    def at_least(self, size: int) -> torch.Tensor:
+        largest = self._buffers[-1]
+        if len(largest) < size:
+            largest = torch.empty(1 << (size - 1).bit_length(), dtype=torch.float32, device=self._device)
+            self._buffers.append(largest)
+        return largest
+
+
 def upload_int32(columns: Sequence[Sequence[int]], device: torch.device) -> list[torch.Tensor]:
     """Each column as a device tensor, all in one asynchronous copy."""
     packed = torch.from_numpy(np.concatenate([np.asarray(column, dtype=np.int32) for column in columns]))

@@ -1,4 +1,4 @@
-"""Paged attention in Triton: decodes and chunked prefill, on any GPU that Triton compiles for."""
+"""Paged attention in Triton: split-KV decode and chunked prefill, on any GPU that Triton compiles for."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from kernels.attention.paged import (
     Chunks,
     Decodes,
     LayerCache,
+    Scratch,
     allocate_caches,
     captured_chunks,
     captured_decodes,
     split_batch,
 )
 from kernels.attention.tuning import attention_tuning, num_multiprocessors
-from kernels.triton.attention_decode import DecodeConfig, attend_decodes, plan_decodes, scratch_size
+from kernels.triton.attention_decode import DecodeConfig, attend_decodes, scratch_size
 from kernels.triton.attention_prefill import attend_chunks, query_tiles
 from kernels.triton.paged_cache import write_paged_kv
 
@@ -27,7 +28,9 @@ from kernels.triton.paged_cache import write_paged_kv
 @dataclass(frozen=True, slots=True)
 class TritonPlan:
     decodes: Decodes | None
-    ranges: torch.Tensor | None = None  # of the decodes, see kernels/triton/attention_decode.py
+    decode_config: DecodeConfig | None
+    scratch: torch.Tensor  # fp32, for the splits of the decodes
+    order: torch.Tensor | None = None  # [M] int64: the decodes, longest context first
     chunks: Chunks | None = None
     first_chunk_row: int = 0  # from here on rows are written and attended as chunks
     tiles: torch.Tensor | None = None  # [2, N] int32, see kernels/triton/attention_prefill.py
@@ -42,16 +45,12 @@ class TritonAttention:
 
     name = "triton"
 
-    def __init__(self, shape: AttentionShape, decode_config: DecodeConfig | None = None) -> None:
-        """`decode_config` replaces the device's own."""
+    def __init__(self, shape: AttentionShape) -> None:
         self.shape = shape
         self.tuning = attention_tuning(shape.device)
         self.prefill_config = self.tuning.prefill_config(shape)
         self.caches: list[LayerCache] = []
-        num_sms = num_multiprocessors(shape.device)
-        self.decode_config = decode_config or self.tuning.decode_config(shape, num_sms)
-        size = scratch_size(shape.num_heads, shape.head_dim, self.decode_config.num_ranges)
-        self._scratch = torch.empty(size, dtype=torch.float32, device=shape.device)
+        self._scratch = Scratch(shape.device)
 
     def allocate(self, num_blocks: int) -> None:
         self.caches = []  # give the old pool back first
@@ -62,15 +61,15 @@ class TritonAttention:
         n = batch.num_decodes
         chunk, first = query_tiles(batch.query_lens[n:], batch.context_lens[n:], self._tile_positions)
         decodes, chunks, (tiles,) = split_batch(batch, self.shape.device, [chunk + first])
-        return replace(self.plan_ranges(decodes), chunks=chunks, first_chunk_row=n, tiles=tiles.view(2, -1))
+        return replace(self.plan_splits(decodes), chunks=chunks, first_chunk_row=n, tiles=tiles.view(2, -1))
 
     def plan_decode(self, batch: DecodeBatch) -> TritonPlan:
-        """Reads nothing on the host."""
-        return self.plan_ranges(captured_decodes(batch))
+        """Reads nothing on the host. The plan's scratch memory outlives graphs that capture its use."""
+        return self.plan_splits(captured_decodes(batch))
 
     def plan_chunks(self, chunks: ChunkBatch, decodes: DecodeBatch | None = None) -> TritonPlan:
-        ranges = self.plan_ranges(None if decodes is None else captured_decodes(decodes))
-        return replace(ranges, chunks=captured_chunks(chunks, 0), tiles=chunks.schedule.view(2, -1))
+        splits = self.plan_splits(None if decodes is None else captured_decodes(decodes))
+        return replace(splits, chunks=captured_chunks(chunks, 0), tiles=chunks.schedule.view(2, -1))
 
     def chunk_schedule_size(self, num_rows: int, num_chunks: int) -> int:
         return 2 * (-(-num_rows // self._tile_positions) + num_chunks)
@@ -90,13 +89,16 @@ class TritonAttention:
     def _tile_positions(self) -> int:
         return self.prefill_config.tile_positions(self.shape.num_heads // self.shape.num_kv_heads)
 
-    def plan_ranges(self, decodes: Decodes | None) -> TritonPlan:
+    def plan_splits(self, decodes: Decodes | None) -> TritonPlan:
         """A plan of decodes alone."""
-        if decodes is None:
-            return TritonPlan(None)
-        return TritonPlan(
-            decodes, plan_decodes(decodes.context_lens, self.shape.sliding_window, self.decode_config)
-        )
+        s = self.shape
+        config, size, order = None, 0, None
+        if decodes is not None:
+            sms = num_multiprocessors(s.device)
+            config = self.tuning.decode_config(s, len(decodes), decodes.max_context, sms)
+            order = decodes.context_lens.argsort(descending=True)
+            size = scratch_size(len(decodes), s.num_heads, s.head_dim, config.num_splits)
+        return TritonPlan(decodes, config, self._scratch.at_least(size), order)
 
     def forward(
         self, plan: TritonPlan, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -126,8 +128,8 @@ class TritonAttention:
         out: torch.Tensor,
     ) -> None:
         """q [M, heads, head_dim] to out [M, heads * head_dim]; k and v are written on the way."""
-        decodes = plan.decodes
-        assert decodes is not None and plan.ranges is not None
+        decodes, config = plan.decodes, plan.decode_config
+        assert decodes is not None and config is not None and plan.order is not None
         attend_decodes(
             q,
             k,
@@ -136,12 +138,12 @@ class TritonAttention:
             decodes.block_tables,
             decodes.context_lens,
             decodes.slots,
-            plan.ranges,
+            plan.order,
             out,
-            self._scratch,
+            plan.scratch,
             scale=self.shape.scale,
             window=self.shape.sliding_window,
-            config=self.decode_config,
+            config=config,
         )
 
     def attend_chunks(self, plan: TritonPlan, layer: int, q: torch.Tensor, out: torch.Tensor) -> None:

@@ -26,22 +26,40 @@ _MAX_TILE_BYTES = 128 * 128 * 2
 class AttentionTuning:
     """One device's entry.
 
-    `decode` says how many programs share a multiprocessor, and their tiles. `prefill` is by head size padded
-    to a power of two. `flash_decode_pairs`: from so many (row, KV head) pairs on, flash-attn decodes, where
-    it is installed.
+    `decode` rows hold for up to `max_pairs` (row, KV head) pairs, the last for any number. A decode is split
+    until `programs_per_sm` programs run on each multiprocessor, and so that no split has to read more than
+    `max_split_keys` keys. `prefill` is by head size padded to a power of two. `flash_decode_pairs`: from so
+    many pairs on, flash-attn decodes, where it is installed.
     """
 
-    decode: dict[str, Any]
+    decode: list[dict[str, Any]]
     prefill: dict[str, dict[str, int]]
+    programs_per_sm: int
+    max_split_keys: int
     flash_decode_pairs: int | None
 
-    def decode_config(self, shape: AttentionShape, num_sms: int) -> DecodeConfig:
+    def decode_config(
+        self, shape: AttentionShape, num_rows: int, max_context: int, num_sms: int
+    ) -> DecodeConfig:
         from kernels.triton.attention_decode import DecodeConfig
 
-        tile = dict(self.decode)
-        num_programs = tile.pop("programs_per_sm") * num_sms
-        tile["block_keys"] = min(tile["block_keys"], _largest_tile(shape))
-        return DecodeConfig(num_ranges=max(1, num_programs // shape.num_kv_heads), **tile)
+        pairs = num_rows * shape.num_kv_heads
+        row = next((row for row in self.decode if pairs <= row["max_pairs"]), self.decode[-1])
+        block_keys = min(row["block_keys"], _largest_tile(shape))
+        visible = min(max_context, (shape.sliding_window or max_context) + block_keys)
+        tiles = -(-visible // block_keys)
+        to_fill = self.programs_per_sm * num_sms // pairs
+        splits = max(1, to_fill, -(-visible // self.max_split_keys))
+        # Without a need to fill the device, a short context is better left whole.
+        min_split_tiles = 1 if to_fill > 1 else self.max_split_keys // block_keys
+        return DecodeConfig(
+            block_keys=block_keys,
+            num_warps=row["num_warps"],
+            num_stages=row["num_stages"],
+            num_splits=min(splits, tiles, _MAX_SPLITS),
+            min_split_tiles=min_split_tiles,
+            trigger=row["trigger"],
+        )
 
     def prefill_config(self, shape: AttentionShape) -> PrefillConfig:
         from kernels.triton.attention_prefill import PrefillConfig
@@ -51,6 +69,9 @@ class AttentionTuning:
         block_rows = max(sizes["block_rows"], 1 << (group - 1).bit_length())
         block_keys = min(sizes["block_keys"], _largest_tile(shape))
         return PrefillConfig(block_rows, block_keys, sizes["num_warps"], sizes["num_stages"])
+
+
+_MAX_SPLITS = 64
 
 
 def _largest_tile(shape: AttentionShape) -> int:

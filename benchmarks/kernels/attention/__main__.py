@@ -28,12 +28,12 @@ from benchmarks.kernels.attention.problem import Problem, shape_of
 from benchmarks.kernels.attention.sweeps import (
     DECODE_TILES,
     PREFILL_TILES,
+    FixedDecode,
     decode_problem,
     sweep_decode,
     sweep_prefill,
 )
 from kernels.attention.flash_backend import FlashAttention
-from kernels.attention.triton_backend import TritonAttention
 from kernels.triton.attention_decode import DecodeConfig
 from kernels.triton.attention_prefill import PrefillConfig
 from kernels.triton.pdl import Trigger
@@ -78,7 +78,7 @@ def prepare_share(index: int) -> int:
     for heads in HEADS:
         small = decode_problem(heads, 2, 300)
         for keys, warps, stages in DECODE_TILES:
-            configs = [DecodeConfig(keys, warps, stages, num_ranges=2, trigger=t) for t in get_args(Trigger)]
+            configs = [DecodeConfig(keys, warps, stages, 2, trigger=t) for t in get_args(Trigger)]
             jobs += [partial(run_once, small, config) for config in configs]
         prompt = Problem(shape_of(heads), [(200, 300)])
         jobs += [partial(run_once, prompt, PrefillConfig(*tile)) for tile in PREFILL_TILES]
@@ -88,9 +88,10 @@ def prepare_share(index: int) -> int:
 
 
 def run_once(problem: Problem, config: DecodeConfig | PrefillConfig) -> None:
-    backend = TritonAttention(problem.shape, config if isinstance(config, DecodeConfig) else None)
-    backend.caches = problem.backend.caches
-    if isinstance(config, PrefillConfig):
+    backend: Any = problem.backend
+    if isinstance(config, DecodeConfig):
+        backend.tuning = FixedDecode(config)
+    else:
         backend.prefill_config = config
     plan_and_run(backend, problem)
 

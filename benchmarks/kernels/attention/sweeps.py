@@ -15,7 +15,6 @@ from benchmarks.kernels.attention.problem import DEVICE, Problem, layers_for, sh
 from kernels.attention.flash_backend import FlashAttention
 from kernels.attention.flash_versions import PagedQueries
 from kernels.attention.interface import AttentionShape
-from kernels.attention.triton_backend import TritonAttention
 from kernels.attention.tuning import num_multiprocessors
 from kernels.triton.attention_decode import DecodeConfig
 from kernels.triton.attention_prefill import PrefillConfig
@@ -30,17 +29,19 @@ PREFILL_TILES = [
 ]  # fmt: skip
 
 
-def decode_candidates(shape: AttentionShape) -> Iterator[DecodeConfig]:
+def decode_candidates(shape: AttentionShape, rows: int, context: int) -> Iterator[DecodeConfig]:
+    pairs, sms = rows * shape.num_kv_heads, num_multiprocessors(DEVICE)
     for keys, warps, stages in DECODE_TILES:
-        for per_sm in (1, 2, 3, 4):
-            num_ranges = max(1, per_sm * num_multiprocessors(DEVICE) // shape.num_kv_heads)
-            yield DecodeConfig(keys, warps, stages, num_ranges)
+        tiles = -(-context // keys)
+        splits = {max(1, min(tiles, 64, per_sm * sms // pairs)) for per_sm in (1, 2, 4, 8)}
+        for num_splits in sorted(splits):
+            yield DecodeConfig(keys, warps, stages, num_splits)
 
 
 def time_decode(report: Report, problem: Problem, case: str, name: str, config: DecodeConfig) -> float | None:
     """Checks layer 0 as well; None if the kernel is wrong."""
-    backend = TritonAttention(problem.shape, config)
-    backend.caches = problem.backend.caches
+    backend: Any = problem.backend
+    backend.tuning = FixedDecode(config)
     plan = backend.plan_decode(problem.decode_batch())
     out = backend.forward(plan, 0, problem.q, problem.k, problem.v)
     if not report.compare(f"decode {case} {name}", out, problem.expected):
@@ -51,10 +52,20 @@ def time_decode(report: Report, problem: Problem, case: str, name: str, config: 
     return us
 
 
+class FixedDecode:
+    """Stands for the tuning of a backend: one configuration for every decode."""
+
+    def __init__(self, config: DecodeConfig) -> None:
+        self.config = config
+
+    def decode_config(self, *unused: Any) -> DecodeConfig:
+        return self.config
+
+
 def config_name(config: DecodeConfig) -> str:
     c = config
     tile = f"keys {c.block_keys} warps {c.num_warps} stages {c.num_stages}"
-    return f"triton {tile} ranges {c.num_ranges} {c.trigger}"
+    return f"triton {tile} splits {c.num_splits} {c.trigger}"
 
 
 def decode_problem(heads: tuple[int, int], rows: int, context: int) -> Problem:
@@ -75,13 +86,18 @@ def sweep_decode(report: Report, heads: tuple[int, int], rows: int, context: int
         if us is not None:
             times[config] = us
 
-    for config in decode_candidates(problem.shape):
+    for config in decode_candidates(problem.shape, rows, context):
         measure(config)
     for config in sorted(times, key=lambda c: times[c])[:3]:
         for trigger in ("early", "late"):
             measure(replace(config, trigger=trigger))
     best = min(times, key=lambda c: times[c])
     print(f"BEST     {case:24} {config_name(best):48} {times[best]:9.2f} us", flush=True)
+    if context <= 4096 and rows >= 64:  # what a graph for any length costs where every context is short
+        far = replace(best, num_splits=3, min_split_tiles=16384 // best.block_keys)
+        report.attempt(
+            "decode", partial(time_decode, report, problem, case, f"{config_name(far)} unused", far)
+        )
     report.attempt(f"flash decode {case}", partial(time_flash_decode, report, problem, case))
     return {"heads": heads, "rows": rows, "context": context, "us": times[best], "config": asdict(best)}
 

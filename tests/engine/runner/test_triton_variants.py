@@ -70,7 +70,7 @@ def test_every_kernel_of_an_engine_is_found_and_compiled_without_a_gpu(tmp_path:
     )
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["any"] == found["few"], "the number of rows that sample makes a kernel of its own"
-    assert {"_attend_dot", "attend_ranges", "prefill_tiles", "_narrow", "_best_of_row", "_exclude"} <= set(
+    assert {"_attend_dot", "decode_splits", "prefill_tiles", "_narrow", "_best_of_row", "_exclude"} <= set(
         found["names"]
     )
     assert found["cubins"] == 2

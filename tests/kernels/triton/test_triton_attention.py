@@ -7,77 +7,61 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kernels.attention.interface import AttentionShape
 from kernels.attention.registry import attention_backend
 from kernels.attention.triton_backend import TritonAttention
-from kernels.triton.attention_decode import DecodeConfig, plan_decodes
+from kernels.triton.attention_decode import DecodeConfig
 from kernels.triton.attention_prefill import PrefillConfig, query_tiles
 from tests.support.attention_steps import TwinCaches
 
 
-def backend(
-    device: torch.device, num_ranges: int = 5, block_keys: int = 16, **changes: Any
-) -> TritonAttention:
-    """One layer of four query heads over two KV heads; decodes are cut up the same on every device."""
+def backend(device: torch.device, **changes: Any) -> TritonAttention:
+    """One layer of four query heads over two KV heads."""
     shape = AttentionShape(1, 4, 2, 32, 0.2, 16, torch.float32, device)
-    attention = TritonAttention(
-        replace(shape, **changes), DecodeConfig(block_keys, num_warps=4, num_stages=2, num_ranges=num_ranges)
-    )
+    attention = TritonAttention(replace(shape, **changes))
     attention.prefill_config = PrefillConfig(block_rows=64, block_keys=32, num_warps=4, num_stages=2)
     return attention
+
+
+def cut_decodes(attention: TritonAttention, **config: int) -> None:
+    """Every decode of `attention` is cut up so, whatever the device."""
+    fixed = DecodeConfig(**{"block_keys": 16, "num_warps": 4, "num_stages": 2, "num_splits": 3, **config})
+    tuning = replace(attention.tuning)
+    object.__setattr__(attention, "tuning", _FixedDecodes(tuning, fixed))
+
+
+class _FixedDecodes:
+    def __init__(self, tuning: Any, config: DecodeConfig) -> None:
+        self.tuning, self.config = tuning, config
+
+    def decode_config(self, *args: Any) -> DecodeConfig:
+        return self.config
 
 
 EXACT = {"atol": 1e-5, "rtol": 1e-4}
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "config"),
     [
-        {"num_layers": 2},
-        {"head_dim": 20, "num_heads": 3, "num_kv_heads": 1, "num_ranges": 2},
-        {"sliding_window": 21},
-        {"sliding_window": 1, "num_ranges": 2},
-        {"block_size": 32, "num_ranges": 1},
-        {"block_keys": 32},  # a tile spans blocks
-        {"num_ranges": 20},  # more than there are tiles
+        ({"num_layers": 2}, {}),
+        ({"head_dim": 20, "num_heads": 3, "num_kv_heads": 1}, {"num_splits": 2}),
+        ({"sliding_window": 21}, {}),
+        ({"sliding_window": 1}, {"num_splits": 2}),
+        ({"block_size": 32}, {"num_splits": 1}),
+        ({}, {"block_keys": 32, "min_split_tiles": 2}),
     ],
 )
-def test_decodes(device: torch.device, changes: dict[str, Any]) -> None:
+def test_decodes(device: torch.device, changes: dict[str, Any], config: dict[str, int]) -> None:
     attention = backend(device, **changes)
+    cut_decodes(attention, **config)
     cached = [47, 1, 80]
     twins = TwinCaches(attention, 20, seed=1)
     for length in cached:
         twins.add(length + 2)
     twins.step([(0, length) for length in cached], **EXACT)
     twins.decode(cached, padding=1, max_context=100, **EXACT)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    lens=st.lists(st.integers(1, 90), max_size=6),
-    absent=st.integers(0, 2),
-    num_ranges=st.integers(1, 12),
-    window=st.sampled_from([None, 1, 16, 40]),
-)
-def test_ranges_hold_every_tile_once_and_equally_many(
-    device: torch.device, lens: list[int], absent: int, num_ranges: int, window: int | None
-) -> None:
-    config = DecodeConfig(16, num_warps=4, num_stages=2, num_ranges=num_ranges)
-    lens_and_absent = torch.tensor(lens + [0] * absent, dtype=torch.int32, device=device)
-    ranges = plan_decodes(lens_and_absent, window, config).tolist()
-    tiles = [
-        (row, tile)
-        for row, length in enumerate(lens)
-        for tile in range(max(length - (window or length), 0) // 16, -(-length // 16))
-    ]
-    share = -(-len(tiles) // num_ranges)
-    for number, (row, tile, num_tiles) in enumerate(ranges):
-        mine = tiles[number * share : (number + 1) * share]
-        assert num_tiles == len(mine)
-        assert not mine or (row, tile) == mine[0]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +77,7 @@ def test_ranges_hold_every_tile_once_and_equally_many(
 )
 def test_mixed_steps(device: torch.device, changes: dict[str, Any]) -> None:
     attention = backend(device, **changes)
+    cut_decodes(attention)
     twins = TwinCaches(attention, 40, seed=2)
     lens = [(33, 1), (0, 5), (20, 13)]
     for cached, new in lens:
@@ -104,6 +89,7 @@ def test_mixed_steps(device: torch.device, changes: dict[str, Any]) -> None:
 
 def test_captured_mixed_steps(device: torch.device) -> None:
     attention = backend(device)
+    cut_decodes(attention)
     twins = TwinCaches(attention, 40, seed=4)
     lens = [(33, 1), (2, 1), (0, 5), (20, 13)]
     for cached, new in lens:
@@ -115,6 +101,7 @@ def test_captured_mixed_steps(device: torch.device) -> None:
 
 def test_what_lies_past_a_context_does_not_matter(device: torch.device) -> None:
     attention = backend(device)
+    cut_decodes(attention)
     twins = TwinCaches(attention, 6, seed=3)
     for tensor in attention.caches[0]:
         tensor.fill_(float("nan"))
@@ -162,7 +149,7 @@ def test_real_sizes_in_bf16(
     block_size: int,
     window: int | None,
 ) -> None:
-    """With the tiles of this device; a decode of 1,300 positions lies in several ranges."""
+    """With the tiles of this device; a decode of 1,300 positions has several splits."""
     shape = AttentionShape(1, *heads, head_dim, head_dim**-0.5, block_size, torch.bfloat16, device, window)
     try:
         attention: Any = attention_backend(name, shape)
