@@ -95,7 +95,9 @@ def _sweep(arguments: argparse.Namespace) -> list[Phase]:
 
 
 def read_phases(path: str | Path | None) -> list[Phase]:
-    return [Phase(**phase) for phase in orjson.loads(Path(path).read_bytes())] if path else []
+    """None without a path. What else a file of another version tells of a phase is not needed."""
+    phases = orjson.loads(Path(path).read_bytes()) if path else []
+    return [Phase(**{name: phase[name] for name in Phase.__slots__}) for phase in phases]
 
 
 def fit_logs(step_log: str | Path, event_log: str | Path, phases: list[Phase]) -> Profile:
