@@ -45,10 +45,14 @@ def decode_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) 
     return fit.solve()
 
 
-def chunk_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> StepCost:
+def chunk_cost(
+    steps: Sequence[MeasuredStep], padding: Padding, lead_s: float, decode_only: StepCost
+) -> StepCost:
+    """A token that decodes attend to costs as in `decode_only`, whose steps tell it far better."""
     fit = _CostFit(steps, padding, lead_s)
+    fit.set_slope(DECODE_CONTEXT, decode_only.slopes.get(DECODE_CONTEXT, 0.0))
     fit.add_rows(padding.sizes)
-    for name in (DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK):
+    for name in (NUM_CHUNKS, CHUNK_WORK):
         fit.add_slope(name)
     fit.add_rooms()
     return fit.solve()
@@ -85,11 +89,17 @@ class _CostFit:
         self._padding = padding
         self._seconds = np.array([step.device_s - step.waited_s(lead_s) for step in steps])
         self._exertion = np.array([step.exertion for step in steps])
+        self._known_s = np.zeros(len(steps))  # of the seconds, what need not be fitted
+        self._known_slopes: dict[str, float] = {}
         self._columns: list[np.ndarray] = []
         self._slopes: dict[str, int] = {}  # these say which columns are whose
         self._rows = 0, np.empty(0, np.int64)
         self._uneven = 0, np.empty(0, np.int64)
         self._rooms: list[int] = []
+
+    def set_slope(self, name: str, seconds: float) -> None:
+        self._known_slopes[name] = seconds
+        self._known_s += seconds * self._column(name)
 
     def add_slope(self, name: str) -> None:
         self._slopes[name] = self._add([self._column(name)])
@@ -128,20 +138,22 @@ class _CostFit:
         """
         if not self._steps:
             return StepCost()
-        design = np.stack(self._columns, axis=1)
-        x, slowdown = robust_nonnegative(design, self._seconds), 0.0
+        design, unknown_s = np.stack(self._columns, axis=1), self._seconds - self._known_s
+        x, slowdown = robust_nonnegative(design, unknown_s), 0.0
         if self._exertion.any():
             for _ in range(_ROUNDS):
-                expected = design @ x / self._speed(slowdown)
+                expected = (design @ x + self._known_s) / self._speed(slowdown)
                 column = (self._exertion * expected)[:, None]
-                *levels, slowdown = robust_nonnegative(np.hstack([design, column]), self._seconds).tolist()
+                *levels, slowdown = robust_nonnegative(np.hstack([design, column]), unknown_s).tolist()
                 x = np.array(levels)
         (row_place, row_knots), (place, knots) = self._rows, self._uneven
         return StepCost(
             slowdown=slowdown,
-            noise=_noise(self._seconds * self._speed(slowdown) / np.maximum(design @ x, 1e-9)),
+            noise=_noise(
+                self._seconds * self._speed(slowdown) / np.maximum(design @ x + self._known_s, 1e-9)
+            ),
             rows=Curve(row_knots.tolist(), np.cumsum(x[row_place : row_place + len(row_knots)]).tolist()),
-            slopes={name: float(x[place]) for name, place in self._slopes.items()},
+            slopes=self._known_slopes | {name: float(x[place]) for name, place in self._slopes.items()},
             uneven_context=Curve(knots.tolist(), x[place : place + len(knots)].tolist()),
             rooms=[RoomCost(*x[place : place + 2].tolist()) for place in self._rooms],
         )

@@ -110,9 +110,8 @@ def _of_kind(steps: list[MeasuredStep], with_chunks: bool) -> list[MeasuredStep]
 
 def _step_model(steps: list[MeasuredStep], padding: Padding, leads_s: tuple[float, float]) -> StepModel:
     decodes, chunks = _of_kind(steps, False), _of_kind(steps, True)
-    return StepModel(
-        decode_cost(decodes, padding, leads_s[0]), chunk_cost(chunks, padding, leads_s[1]), padding
-    )
+    decode_only = decode_cost(decodes, padding, leads_s[0])
+    return StepModel(decode_only, chunk_cost(chunks, padding, leads_s[1], decode_only), padding)
 
 
 def _leads(steps: list[MeasuredStep], padding: Padding, limits: SchedulerConfig) -> tuple[float, float]:
