@@ -64,6 +64,8 @@ def main(url: str, rate: float, requests: int, input_tokens: int, output_tokens:
             continue
         for descriptor, _ in epoll.poll(wait_s):
             read = sockets[descriptor].recvmsg(READ_BYTES, ANCILLARY_BYTES)
+            if not read[0]:
+                sys.exit("the server closed a connection")
             kept[descriptor].append(read)
             if read[0].endswith(LAST_CHUNK):
                 ended += 1
