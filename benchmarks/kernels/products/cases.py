@@ -14,11 +14,12 @@ from benchmarks.kernels.products.measure import Graph, quick_ms, sustained_ms
 from benchmarks.kernels.products.quack_kernels import KINDS, QuackKernels, Tile
 from benchmarks.kernels.small_batch.timing import capture
 from kernels.activation import silu_and_mul
+from kernels.linear import add_linear
 from kernels.norm import add_rms_norm, rms_norm
 
 BF16 = torch.bfloat16
 DEVICE = "cuda"
-HIDDEN, INTERMEDIATE, QKV, VOCAB = 4096, 12_288, 6144, 151_936
+HIDDEN, INTERMEDIATE, QKV = 4096, 12_288, 6144
 SHAPES = {  # [N, K]
     "qkv": (QKV, HIDDEN),
     "o": (HIDDEN, HIDDEN),
@@ -284,8 +285,7 @@ def _add_norm(
 def _addmm_norm(
     x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor, norm: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    torch.addmm(residual, x, weight.t(), out=residual)
-    return rms_norm(residual, norm, eps), residual
+    return rms_norm(add_linear(residual, x, weight), norm, eps), residual
 
 
 def _linear_by_lt(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
