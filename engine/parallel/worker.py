@@ -102,7 +102,7 @@ def run_steps(link: Link, runner: ModelRunner) -> None:
             launch.resume()
         in_flight.append(launch)
         while in_flight and in_flight[0].has_ended:
-            in_flight.popleft().leave()
+            in_flight.popleft().discard()
 
 
 def _end_with(link: Link) -> None:

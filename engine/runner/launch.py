@@ -43,7 +43,9 @@ class Launch(Protocol):
         """Whether `collect` would return at once. Asked of steps that do not await tokens."""
         ...
 
-    def collect(self) -> StepResult: ...
+    def collect(self) -> StepResult:
+        """Wait for the results; once, and after `resume` if it awaited tokens."""
+        ...
 
 
 class Runner(Protocol):

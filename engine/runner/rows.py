@@ -46,7 +46,7 @@ def _wants_more(sequence: Sequence) -> bool:
 class Rows:
     """Block tables and sampling state by row, and the rows of the batch that runs.
 
-    What the host knows of it stays on the device between steps, in `device`, and only changes are sent. Each
+    What the host knows of it stays on the device between steps, in `words`, and only changes are sent. Each
     field there has one row more than sequences can take: `spare`, greedy and of no sequence, for what pads a
     batch. The block tables are kept on the host too (`block_tables` [rows, max_blocks] int32).
     """

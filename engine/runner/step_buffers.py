@@ -50,13 +50,14 @@ class StepBuffers:
 
     def wait(self) -> tuple[np.ndarray, int]:
         """Until the device has come to the end: all tokens received [R] int64, and the step's nanoseconds."""
-        device_ns = self._device_ns()
+        device_ns = self._wait_for_end()
         return self._host_tokens[: self._num_tokens].copy(), device_ns
 
     def _copy(self, token_ids: torch.Tensor, begin: int, num_tokens: int) -> None:
         self._host_tokens[begin : begin + num_tokens] = token_ids.numpy()[:num_tokens]
 
-    def _device_ns(self) -> int:
+    def _wait_for_end(self) -> int:
+        """The step's nanoseconds."""
         return self._ended_ns - self._began_ns
 
 
@@ -107,7 +108,7 @@ class CudaStepBuffers(StepBuffers):
         size = token_ids.element_size()
         self._driver.copy_to_host(self._tokens.data_ptr() + begin * size, token_ids, num_tokens * size)
 
-    def _device_ns(self) -> int:
+    def _wait_for_end(self) -> int:
         self._ended.synchronize()
         return int(self._began.elapsed_time(self._ended) * 1e6)
 

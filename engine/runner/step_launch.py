@@ -25,7 +25,7 @@ class PromptScoreTensors:
 
 
 class StepLaunch:
-    """The host copies of a running step's results, and the event after which they are there.
+    """The results of a running step, on their way to the host; they are there when its buffers have ended.
 
     What is added is sent at once: its device memory may be written again by the very next launch.
     """
@@ -82,7 +82,7 @@ class StepLaunch:
     def has_ended(self) -> bool:
         return self.buffers.has_ended
 
-    def leave(self) -> None:
+    def discard(self) -> None:
         """Instead of `collect`, where nobody wants the results of a step that has ended."""
         self._give_back(self.buffers)
 
