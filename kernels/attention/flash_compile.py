@@ -1,6 +1,8 @@
 """Which of flash-attn 4's kernels are compiled in processes beside the start-up, and how.
 
-python -m kernels.attention.flash_compile KERNEL_AS_JSON FILE_TO_TOUCH
+    python -m kernels.attention.flash_compile KERNEL_AS_JSON FILE_TO_TOUCH
+
+compiles a kernel.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ FLASH_ATTN_4 = CuteLibrary(
 def cache_compiled_kernels() -> None:
     """Have flash-attn 4 keep what it compiles, if there is a place for it.
 
-    It reads these once, when it is imported.
+    It reads these variables once, when it is imported.
     """
     if FLASH_ATTN_4.make_cache_folder():
         os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
