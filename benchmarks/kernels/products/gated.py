@@ -13,6 +13,7 @@ import json
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -103,11 +104,16 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + arguments.seconds
-    results = []
+    results: list[dict[str, Any]] = []
+
+    def keep(**result: Any) -> None:
+        results.append(result)
+        arguments.out.joinpath("gated.json").write_text(json.dumps(results, indent=1))
+
     for num_rows in TILED_ROWS:
         with torch.inference_mode():
             us = compare_tiles(num_rows)
-        results.append({"model": "8B", "rows": num_rows, "tiles": us})
+        keep(model="8B", rows=num_rows, tiles=us)
         print(f"{num_rows} rows: {', '.join(f'{k} {v:.1f}' for k, v in us.items())}", flush=True)
     for model, sizes in MODELS.items():
         for num_rows in ROWS:
@@ -116,10 +122,9 @@ def main() -> None:
                 continue
             with torch.inference_mode():
                 result = compare(*sizes, num_rows)
-            results.append({"model": model, "rows": num_rows, **result})
+            keep(model=model, rows=num_rows, **result)
             numbers = ", ".join(f"{name} {value:.3f}" for name, value in result.items())
             print(f"{model}, {num_rows} rows: {numbers}", flush=True)
-            arguments.out.joinpath("gated.json").write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
