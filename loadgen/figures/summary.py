@@ -31,7 +31,11 @@ def summarize(run: Run, objectives: Sequence[Objective] | None = None) -> dict[s
     sent = [result for result in results if result.sent_ns is not None]
     good = [result for result in results if result.ok]
     load = load_figures(env, sent, run.ends)
+    requests, client = _request_figures(run, results, sent, good), _client_figures(run, sent)
     causes = invalid_causes(env, load)
+    unsent = requests["unsent"]
+    if client["interrupted"] and unsent:
+        causes.insert(0, f"interrupted: {unsent} of {requests['scheduled']} requests were not sent")
     latency = latency_figures(good)
     return {
         "schema": SUMMARY_SCHEMA,
@@ -41,7 +45,7 @@ def summarize(run: Run, objectives: Sequence[Objective] | None = None) -> dict[s
             "causes": causes,
         },
         "load": load,
-        "requests": _request_figures(run, results, sent, good),
+        "requests": requests,
         "latency_ms": latency,
         "latency_95_ms": _intervals(good),
         "latency_with_failures_ms": _with_failures(sent),
@@ -50,7 +54,7 @@ def summarize(run: Run, objectives: Sequence[Objective] | None = None) -> dict[s
         "classes": _class_figures(sent),
         "tokens": _token_figures(env, good, load["span_s"]),
         "server": server_figures(run.scrapes, latency["ttft_from_sent"]["mean"]),
-        "client": _client_figures(run, sent),
+        "client": client,
         "run": env,
     }
 

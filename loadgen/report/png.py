@@ -17,7 +17,7 @@ def render_png(charts: Sequence[Chart]) -> bytes:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError('a PNG needs Matplotlib: pip install "octavo[plots]"') from None
+        raise ValueError("a PNG needs Matplotlib: pip install matplotlib") from None
     rows = -(-len(charts) // COLUMNS)
     figure = Figure((CHART_INCHES[0] * COLUMNS, CHART_INCHES[1] * rows), layout="constrained")
     grid = figure.subplots(rows, COLUMNS, squeeze=False).flatten()

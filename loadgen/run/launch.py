@@ -61,13 +61,21 @@ def run_load(load: Load, options: RunOptions, output: str | None) -> Outcome:
         return _run_in(Path(directory), load, options)
 
 
+def _extent(schedule: Schedule) -> str:
+    """How long it takes to send the requests is known where none waits for an answer."""
+    requests = schedule.requests
+    text = f"{len(requests)} requests"
+    if any(request.follows for request in requests):
+        return text
+    return f"{text} over {max(request.intended_ns for request in requests) / 1e9:.1f} s"
+
+
 def _run_in(directory: Path, load: Load, options: RunOptions) -> Outcome:
     server = Server.resolve(options.base_url, options.api_key)
     model = run_loop(_look_at(server, options))
     schedule = load.schedule(model.max_model_len)
     factory = _factory(load, options, server, model)
-    span_s = max(request.intended_ns for request in schedule.requests) / 1e9
-    print(f"{len(schedule.requests)} requests over {span_s:.1f} s to {model.name}", file=sys.stderr)
+    print(f"{_extent(schedule)} to {model.name}", file=sys.stderr)
     if options.warmup:
         run_loop(_warm_up(factory, schedule, options))
     write_intent(directory, environment(load, schedule, factory, model, options), schedule.requests)

@@ -273,7 +273,7 @@ def test_the_report_is_recomputed_from_the_log_alone(replay: Replayer, tmp_path:
     assert again == run.summary
 
 
-def test_sigint_leaves_a_valid_partial_report(tmp_path: Path) -> None:
+def test_sigint_leaves_a_report_of_what_was_sent_and_says_so(tmp_path: Path) -> None:
     trace, record = tmp_path / "t.jsonl", tmp_path / "run"
     rows = [{"timestamp": 100 * i, "input_length": 5, "output_length": 2} for i in range(600)]
     trace.write_bytes(b"\n".join(map(orjson.dumps, rows)))
@@ -289,4 +289,4 @@ def test_sigint_leaves_a_valid_partial_report(tmp_path: Path) -> None:
     run = read_run(record)
     assert run.ends[0]["interrupted"] and 4 <= len(run.results) < 600
     assert summarize(run)["requests"]["unsent"] == 600 - len(run.results)
-    assert "interrupted" in text and "not sent" in text
+    assert "LOAD_INVALID" in text and "because interrupted: " in text
