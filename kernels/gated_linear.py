@@ -19,10 +19,9 @@ def gated_linear(
     Many rows on a GPU that quack's kernel is tuned for take that, which keeps the products in registers until
     they are multiplied. Others round them to x's type and write them in between.
     """
-    if isinstance(weight, torch.Tensor) and bias is None:
-        gpu = gpu_of(x.device)
-        dtype = str(x.dtype).removeprefix("torch.")
-        kernel = None if gpu is None else gated_kernel(gpu, dtype, len(x), len(weight))
+    gpu = gpu_of(x.device)
+    if gpu is not None and isinstance(weight, torch.Tensor) and bias is None:
+        kernel = gated_kernel(gpu, str(x.dtype).removeprefix("torch."), len(x), len(weight))
         out = None if kernel is None else run_gated(kernel, x, weight)
         if out is not None:
             return out
