@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from loadgen.client.sse import split_events
 from tests.support.browser import Witness, chromium, tab_stops
 from tests.support.byte_text import byte_tokenizer
+from tests.support.process import wait_until
 
 FIGURES = re.compile(r"First token after \d+\.\d\d s, (\d+\.\d tokens/s, )?\d+ tokens$")
 
@@ -130,6 +131,7 @@ def test_errors_are_readable_and_the_next_message_works(page: Page, serve: Any) 
         served.engine.paused.set()
         ask(page, "broken off")
         expect(page.locator("[aria-busy=true]")).to_be_visible()
+        wait_until(lambda: served.engine.num_running > 0, 10)  # the page is busy before the engine is
         served.engine.fail_requests()
         expect(alert).to_contain_text("internal error")
         served.engine.paused.clear()
