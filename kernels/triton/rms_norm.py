@@ -10,16 +10,10 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.triton import pdl
 
 
-def rms_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    eps: float,
-    out: torch.Tensor | None = None,
-    num_warps: int | None = None,
-) -> torch.Tensor:
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """`kernels.norm.rms_norm` of rows x [T, N] of any row stride, contiguous inside a row."""
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
-    _launch(x, x, weight, eps, out, num_warps, add=False)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    _launch(x, x, weight, eps, out, None, add=False)
     return out
 
 

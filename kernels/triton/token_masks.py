@@ -8,7 +8,7 @@ import triton.language as tl
 
 
 def apply_token_masks_(
-    logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor, *, block: int = 4096, num_warps: int = 4
+    logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor, *, block: int = 4096
 ) -> torch.Tensor:
     """Write -inf into `logits` where `bits` exclude a token; returns them. For the meaning, see
     `kernels.sampling.apply_token_masks`.
@@ -20,7 +20,7 @@ def apply_token_masks_(
     grid = (len(rows), triton.cdiv(vocab_size, block))
     if len(rows):
         _exclude[grid](
-            logits, rows, bits, vocab_size, logits.stride(0), bits.stride(0), BLOCK=block, num_warps=num_warps
+            logits, rows, bits, vocab_size, logits.stride(0), bits.stride(0), BLOCK=block, num_warps=4
         )
     return logits
 

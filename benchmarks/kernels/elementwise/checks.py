@@ -17,7 +17,6 @@ from benchmarks.kernels.elementwise.operands import (
 )
 from benchmarks.kernels.elementwise.report import Report
 from kernels import activation, norm, rotary, sampling
-from kernels.triton.qk_norm_rotary import qk_norm_rotary
 from kernels.triton.rms_norm import add_rms_norm
 
 
@@ -43,19 +42,16 @@ def check_rotary(report: Report, name: str, heads: tuple[int, int, int], num_tok
     angles = torch.rand(40_960, HEAD_DIM // 2, device=CUDA) * 1000
     table = torch.cat((angles.cos(), angles.sin()), dim=-1)
     positions = torch.randint(0, len(table), (num_tokens,), device=CUDA)
-    qkv, slots = randn(num_tokens, sum(heads), HEAD_DIM), torch.randperm(2 * num_tokens, device=CUDA)
+    qkv = randn(num_tokens, sum(heads), HEAD_DIM)
     weights = randn(HEAD_DIM), randn(HEAD_DIM)
     with plain_torch():
         cos, sin = rotary.rotary_rows(table, positions, torch.float32)
         exact = tuple(weight.float() for weight in weights)
-        q, k, v = rotary.norm_and_rotate(qkv.float(), heads, (exact[0], exact[1]), EPS, cos, sin)
-    keys, values = (torch.zeros(2 * num_tokens, heads[1], HEAD_DIM, device=CUDA, dtype=BF16) for _ in "kv")
-    slots = slots[:num_tokens]
+        expected = rotary.norm_and_rotate(qkv.float(), heads, (exact[0], exact[1]), EPS, cos, sin)
     rows = rotary.rotary_rows(table, positions, BF16)
-    qk_norm_rotary(qkv, heads, weights, EPS, *rows, caches=(keys, values), slots=slots)
-    report.check(f"q {name}", qkv[:, : heads[0]], q)
-    report.check(f"keys {name}", keys[slots], k)
-    report.check(f"values {name}", values[slots], v)
+    actual = rotary.norm_and_rotate(qkv, heads, weights, EPS, *rows)
+    for part, ours, theirs in zip("qkv", actual, expected, strict=True):
+        report.check(f"{part} {name}", ours, theirs)
 
 
 def check_sampling(report: Report, mix: str) -> None:

@@ -65,27 +65,25 @@ def time_silu(report: Report, shape: str, num_tokens: int) -> None:
 
 def time_rotary(report: Report, shape: str, num_tokens: int) -> None:
     _, _, heads = SHAPES[shape]
-    num_bytes = 2 * num_tokens * sum(heads) * HEAD_DIM * 2
+    num_bytes = 2 * num_tokens * (heads[0] + heads[1]) * HEAD_DIM * 2
     sets = [randn(num_tokens, sum(heads), HEAD_DIM) for _ in range(copies(num_bytes))]
     table = torch.rand(40_960, HEAD_DIM, device=CUDA)
     positions = torch.randint(0, len(table), (num_tokens,), device=CUDA)
     gathers = [partial(rotary.rotary_rows, table, positions, BF16)] * 8
     rows = rotary.rotary_rows(table, positions, BF16)
     arguments = (heads, (randn(HEAD_DIM), randn(HEAD_DIM)), EPS, *rows)
-    caches = [torch.zeros(num_tokens, heads[1], HEAD_DIM, device=CUDA, dtype=BF16) for _ in "kv"]
-    slots = torch.randperm(num_tokens, device=CUDA)
     name = f"{shape} T={num_tokens}"
     tiles: list[dict[str, int]] = [{}]
     if num_tokens in SWEPT_TOKENS:
         sizes = ((1, 1), (2, 1), (4, 1), (4, 4), (8, 2), (8, 4), (16, 4))
         tiles += [{"heads_block": heads_block, "num_warps": num_warps} for heads_block, num_warps in sizes]
     for tile in tiles:
-        launches = [partial(qk_norm_rotary, x, *arguments, caches=caches, slots=slots, **tile) for x in sets]
-        report.timed(f"qk_norm_rotary, KV write {name}", launches, num_bytes, **tile)
+        launches = [partial(qk_norm_rotary, x, *arguments, **tile) for x in sets]
+        report.timed(f"qk_norm_rotary {name}", launches, num_bytes, **tile)
     report.timed(f"rotary_rows {name}", gathers, num_tokens * HEAD_DIM * 8)
     with plain_torch():
         launches = [partial(rotary.norm_and_rotate, x, *arguments) for x in sets]
-        report.timed(f"  plain torch, no KV write {name}", launches, num_bytes)
+        report.timed(f"  plain torch {name}", launches, num_bytes)
         report.timed(f"  plain torch rotary_rows {name}", gathers, num_tokens * HEAD_DIM * 8)
 
 

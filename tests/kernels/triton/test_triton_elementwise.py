@@ -89,41 +89,6 @@ def test_qk_norm_rotary(
     assert torch.equal(packed[:, -heads[2] :].cpu(), v)
 
 
-@pytest.mark.parametrize("head_major", [False, True])
-def test_keys_and_values_are_written_to_their_slots_alone(head_major: bool, device: torch.device) -> None:
-    heads, head_dim, num_slots = (5, 2, 2), 16, 12
-    qkv = randn(3, sum(heads), head_dim, dtype=torch.float32)
-    slots = torch.tensor([7, -1, 11])
-    size = (heads[1], num_slots, head_dim) if head_major else (num_slots, heads[1], head_dim)
-    caches = tuple(torch.full(size, -9.0, device=device) for _ in range(2))
-    keys, values = (cache.transpose(0, 1) if head_major else cache for cache in caches)
-    cos, sin = randn(3, 1, head_dim, dtype=torch.float32), randn(3, 1, head_dim, dtype=torch.float32)
-    cos[..., head_dim // 2 :], sin[..., head_dim // 2 :] = (
-        cos[..., : head_dim // 2],
-        -sin[..., : head_dim // 2],
-    )
-    weights = torch.ones(head_dim, device=device), torch.ones(head_dim, device=device)
-    packed = qkv.to(device)
-    fused_qk.qk_norm_rotary(
-        packed,
-        heads,
-        weights,
-        EPS,
-        cos.to(device),
-        sin.to(device),
-        caches=(keys, values),
-        slots=slots.to(device),
-    )
-    _, k, v = packed.split_with_sizes(heads, dim=1)
-    for row, slot in ((0, 7), (2, 11)):
-        assert torch.equal(keys[slot], k[row])
-        assert torch.equal(values[slot], v[row])
-    untouched = [slot for slot in range(num_slots) if slot not in (7, 11)]
-    assert (keys[untouched] == -9).all()
-    assert (values[untouched] == -9).all()
-    assert torch.equal(v.cpu(), qkv[:, -2:])
-
-
 def test_no_rows_are_no_work(device: torch.device) -> None:
     empty = torch.empty(0, 32, device=device)
     assert fused_norm.rms_norm(empty, torch.ones(32, device=device), EPS).shape == (0, 32)
