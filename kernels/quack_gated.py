@@ -183,12 +183,17 @@ def compile_kernel(**fields: Any) -> None:
     kernel = GatedKernel(**fields)
     if _epilogue() is None:
         sys.exit("quack cannot be imported")
-    from quack.gemm_runtime import host
-
-    host.get_max_active_clusters = lambda *_, **__: 1  # for a launch; it would ask the driver
+    ask_no_driver()
     sizes = (256, 512), (1024, 512), (256, 512)
     x, weight, out = (torch.empty(size, dtype=getattr(torch, kernel.dtype), device="meta") for size in sizes)
     _call(kernel, x, weight, out, launch=False)
+
+
+def ask_no_driver() -> None:
+    """From now on quack only compiles, and needs no GPU: how many clusters fit on one is for launches."""
+    from quack.gemm_runtime import host
+
+    host.get_max_active_clusters = lambda *_, **__: 1
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class TensorParallel:
 
     rank: int = 0
     size: int = 1
-    group: dist.ProcessGroup | None = None  # None with several ranks: the default group
+    group: dist.ProcessGroup | None = None  # None: the default group; ranks that are threads have one each
     one_shot: OneShotAllReduce | None = None  # for small tensors, where there is one
     exchange: ExchangeAllReduce | None = None  # for sums that alternate
 
@@ -146,7 +146,7 @@ def make_parameter(shape: tuple[int, ...], place: Placement, loader: WeightLoade
     return parameter
 
 
-def load_whole(parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None = None) -> None:
+def load_whole(parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None) -> None:
     """The loader of parameters that every rank holds in full."""
     check_shape(loaded, tuple(parameter.shape))
     parameter.copy_(loaded[:])
@@ -202,7 +202,7 @@ class RowParallelLinear(nn.Module):
         self.weight = make_parameter((out_features, part.size), place, self.load_columns)
         self.bias = make_parameter((out_features,), place, load_whole) if bias else None
 
-    def load_columns(self, parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None = None) -> None:
+    def load_columns(self, parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None) -> None:
         part = self.part
         check_shape(loaded, (parameter.shape[0], part.total))
         parameter[:, : part.count].copy_(loaded[:, part.first : part.first + part.count])
@@ -230,7 +230,7 @@ class VocabParallelWeight(nn.Module):
         self.part = place.tp.part(vocab_size)
         self.weight = make_parameter((self.part.size, hidden_size), place, self.load_part)
 
-    def load_part(self, parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None = None) -> None:
+    def load_part(self, parameter: nn.Parameter, loaded: LazyTensor, shard_id: str | None) -> None:
         load_rows(parameter, loaded, self.part)
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.step_profile.__main__ import Case, Driver
+from benchmarks.step_profile.driver import Case, Driver
 from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.engine import Engine

@@ -9,12 +9,13 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import torch
+
+from kernels.quack_gated import ask_no_driver
 
 os.environ.setdefault("QUACK_ARCH", "90")  # or it asks the device, which processes that compile do not have
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
@@ -198,12 +199,12 @@ def jobs() -> list[Job]:
 
 
 def compile_job(job: Job) -> tuple[Job, float, str]:
-    """(job, seconds, error or nothing), with tensors of no device."""
+    """(job, seconds, error or nothing), with tensors of no device, in a process that does nothing else."""
     kind, tile = job
     started = time.perf_counter()
     try:
-        with _no_device():
-            _call(QuackKernels(launch=False), kind, tile)
+        ask_no_driver()
+        _call(QuackKernels(launch=False), kind, tile)
     except Exception as error:
         return job, time.perf_counter() - started, f"{type(error).__name__}: {str(error)[:600]}"
     return job, time.perf_counter() - started, ""
@@ -237,16 +238,3 @@ def _call(kernels: QuackKernels, kind: str, tile: Tile) -> None:
         "gated_of_scaled": (x, rstd, weight),
     }
     getattr(kernels, kind)(tile, *arguments.get(kind, (x, weight)))
-
-
-@contextmanager
-def _no_device() -> Iterator[None]:
-    """Quack asks the driver how many clusters fit, which only a launch needs."""
-    from quack.gemm_runtime import host
-
-    asked = host.get_max_active_clusters
-    host.get_max_active_clusters = lambda *_, **__: 1
-    try:
-        yield
-    finally:
-        host.get_max_active_clusters = asked
