@@ -128,9 +128,9 @@ class Bench:
 
     def sums_and_norms(self, tp: TensorParallel) -> Iterable[dict[str, object]]:
         """`exchange_norm`, and one-shot before `residual_norm`. The residual grows with every call."""
-        from kernels.triton.exchange_norm import exchange_norm
-        from kernels.triton.residual_norm import residual_norm
-        from model.small_batch import open_mailboxes
+        from kernels.triton.small_batch.exchange_norm import exchange_norm
+        from kernels.triton.small_batch.residual_norm import residual_norm
+        from model.small_batch_step import open_mailboxes
 
         mailboxes = open_mailboxes(tp, max(FEW_ROWS), HIDDEN_SIZE)
         assert mailboxes is not None

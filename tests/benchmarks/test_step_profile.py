@@ -32,7 +32,7 @@ def test_every_kernel_of_a_layer_has_a_kind() -> None:
     """Those of files that have nothing to do with layers aside: they are few and quick."""
     once = {"decode_rows", "embedding", "gumbel", "restrict", "sample", "token_masks"}
     launched = re.compile(r"(?:^|\W)(\w+)\[")
-    for file in KERNELS.glob("*.py"):
+    for file in KERNELS.rglob("*.py"):
         source = file.read_text()
         names = set(re.findall(r"@triton\.jit(?:\([^)]*\))?\ndef (\w+)", source)) & set(
             launched.findall(source)

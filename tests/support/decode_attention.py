@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from kernels.norm import rms_norm
 from kernels.rotary import apply_rotary
-from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fused_decode_attention
-from kernels.triton.split_combine import split_combine
-from kernels.triton.tiles import AttentionTile
+from kernels.triton.small_batch.attention import DecodeContext, HeadNorms, fused_decode_attention
+from kernels.triton.small_batch.split_combine import split_combine
+from kernels.triton.small_batch.tiles import AttentionTile
 
 
 class AttentionCase:

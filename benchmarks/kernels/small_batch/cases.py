@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.triton.tiles import AttentionTile, LinearTile
+from kernels.triton.small_batch.tiles import AttentionTile, LinearTile
 from model.config import ModelConfig
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernels.triton.tiles import TUNED_FILE
+from kernels.triton.small_batch.tiles import TUNED_FILE
 
 
 def main() -> None:

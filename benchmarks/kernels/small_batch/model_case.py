@@ -12,8 +12,8 @@ from kernels.attention.interface import DecodeBatch
 from kernels.attention.torch_backend import TorchAttention
 from kernels.norm import rms_norm
 from kernels.rotary import apply_rotary
-from kernels.triton.decode_attention_fused import DecodeContext
-from kernels.triton.tiles import StepTiles, step_tiles
+from kernels.triton.small_batch.attention import DecodeContext
+from kernels.triton.small_batch.tiles import StepTiles, step_tiles
 from model.config import ModelConfig
 from model.decoder import Decoder, attention_shape
 from model.parallel import LoneRank

@@ -9,13 +9,13 @@ import torch
 from benchmarks.kernels.small_batch.model_case import CUDA, ModelCase
 from benchmarks.kernels.small_batch.timing import capture, replay_us
 from kernels.attention.interface import DecodeBatch
-from kernels.triton.decode_attention_fused import DecodeContext, HeadNorms, fused_decode_attention
-from kernels.triton.epilogue import Epilogue
-from kernels.triton.gemv import gemv
-from kernels.triton.residual_norm import residual_norm
-from kernels.triton.skinny_gemm import skinny_gemm
-from kernels.triton.split_combine import split_combine
-from kernels.triton.tiles import AttentionTile, LinearTile
+from kernels.triton.small_batch.attention import DecodeContext, HeadNorms, fused_decode_attention
+from kernels.triton.small_batch.epilogue import Epilogue
+from kernels.triton.small_batch.gemv import gemv
+from kernels.triton.small_batch.residual_norm import residual_norm
+from kernels.triton.small_batch.skinny_gemm import skinny_gemm
+from kernels.triton.small_batch.split_combine import split_combine
+from kernels.triton.small_batch.tiles import AttentionTile, LinearTile
 
 
 def product_us(case: ModelCase, kind: str, tile: LinearTile, num_rows: int) -> float:

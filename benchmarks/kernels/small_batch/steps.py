@@ -31,7 +31,7 @@ from benchmarks.kernels.small_batch.parts import attention_us, product_us
 from benchmarks.kernels.small_batch.profile import COLUMNS, profile
 from benchmarks.kernels.small_batch.timing import capture, replay_us
 from kernels.attention.interface import DecodeBatch
-from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
+from kernels.triton.small_batch.tiles import AttentionTile, LinearTile, StepTiles
 from model.small_batch import step_shape
 
 ERROR_BOUND = 3e-2

@@ -10,9 +10,9 @@ import torch
 
 from kernels.norm import rms_norm
 from kernels.triton import exchange_sum as sum_module
-from kernels.triton.exchange_norm import exchange_norm
 from kernels.triton.exchange_sum import exchange_sum
 from kernels.triton.mailboxes import EMPTY, SLOTS, Mailboxes
+from kernels.triton.small_batch.exchange_norm import exchange_norm
 
 K, MAX_ROWS, EPS = 96, 3, 1e-6
 

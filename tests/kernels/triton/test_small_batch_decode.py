@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 from kernels.attention.interface import DecodeBatch
-from kernels.triton.exchange_norm import exchange_norm
 from kernels.triton.mailboxes import EMPTY, SLOTS, Mailboxes
-from kernels.triton.tiles import AttentionTile, LinearTile, StepTiles
-from model import small_batch
+from kernels.triton.small_batch.exchange_norm import exchange_norm
+from kernels.triton.small_batch.tiles import AttentionTile, LinearTile, StepTiles
+from model import small_batch_step
 from model.config import ModelConfig
 from model.decoder import Decoder
 from model.parallel import TensorParallel
@@ -168,7 +168,7 @@ def test_two_ranks_equal_one(tiles: StepTiles, has_mailboxes: bool, monkeypatch:
     box_shape = (SLOTS, 2, MAX_ROWS, model.config.hidden_size)
     boxes = [torch.full(box_shape, EMPTY.value, dtype=torch.int32) for _ in range(2)]
     ranks: list[Any] = [None, None]
-    monkeypatch.setattr(small_batch, "exchange_norm", exchange_in_turns(ranks))
+    monkeypatch.setattr(small_batch_step, "exchange_norm", exchange_in_turns(ranks))
 
     def run(tp: TensorParallel) -> torch.Tensor:
         decoder = build_decoder(model, block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS, tp=tp)

@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.epilogue import ADD, SILU_AND_MUL, Epilogue
 from kernels.triton.pdl import EARLY, LATE, launch_options, prefetch_to_l2, trigger_code
-from kernels.triton.tiles import LinearTile
+from kernels.triton.small_batch.epilogue import ADD, SILU_AND_MUL, Epilogue
+from kernels.triton.small_batch.tiles import LinearTile
 
 MAX_GEMV_ROWS = 2
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kernels.triton.gemv import MAX_GEMV_ROWS
-from kernels.triton.tiles import (
+from kernels.triton.small_batch.gemv import MAX_GEMV_ROWS
+from kernels.triton.small_batch.tiles import (
     MAX_ROW_SPLITS,
     MAX_SPLITS,
     TUNED_FILE,

@@ -7,13 +7,13 @@ import torch
 
 from kernels.activation import silu_and_mul
 from kernels.norm import rms_norm
-from kernels.triton.embedding import embed_tokens
-from kernels.triton.epilogue import Epilogue
-from kernels.triton.gemv import gemv
-from kernels.triton.residual_norm import residual_norm
-from kernels.triton.skinny_gemm import skinny_gemm
-from kernels.triton.split_combine_gemv import split_combine_gemv
-from kernels.triton.tiles import AttentionTile, LinearTile
+from kernels.triton.small_batch.embedding import embed_tokens
+from kernels.triton.small_batch.epilogue import Epilogue
+from kernels.triton.small_batch.gemv import gemv
+from kernels.triton.small_batch.residual_norm import residual_norm
+from kernels.triton.small_batch.skinny_gemm import skinny_gemm
+from kernels.triton.small_batch.split_combine_gemv import split_combine_gemv
+from kernels.triton.small_batch.tiles import AttentionTile, LinearTile
 from tests.support.decode_attention import AttentionCase
 
 EPS = 1e-6

@@ -9,7 +9,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.triton.mailboxes import EMPTY, Mailboxes, take
 from kernels.triton.pdl import EARLY, launch_options, trigger_code
-from kernels.triton.residual_norm import norm_of
+from kernels.triton.small_batch.residual_norm import norm_of
 
 
 def exchange_norm(

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.gemv import load_weights
 from kernels.triton.pdl import EARLY, LATE, launch_options, trigger_code
-from kernels.triton.tiles import LinearTile
+from kernels.triton.small_batch.gemv import load_weights
+from kernels.triton.small_batch.tiles import LinearTile
 
 
 def split_combine_gemv(

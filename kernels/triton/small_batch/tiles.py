@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-TUNED_FILE = Path(__file__).parent.parent / "tuned" / "small_batch.json"
+TUNED_FILE = Path(__file__).parents[2] / "tuned" / "small_batch.json"
 # Buffers for partial results are made for so many:
 MAX_SPLITS = 8  # of a product's inner dimension
 MAX_ROW_SPLITS = 256  # rows times splits of their contexts

@@ -18,8 +18,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.triton.online_softmax import MASKED, softmax_step, store_split, store_whole
 from kernels.triton.paged_cache import load_tile, prefetch_tile
 from kernels.triton.pdl import EARLY, LATE, launch_options, trigger_code
-from kernels.triton.rotated_heads import rotary_row, rotated_head, rotated_queries
-from kernels.triton.tiles import AttentionTile
+from kernels.triton.small_batch.rotated_heads import rotary_row, rotated_head, rotated_queries
+from kernels.triton.small_batch.tiles import AttentionTile
 
 
 @dataclass(frozen=True, slots=True)
