@@ -5,6 +5,9 @@ whose answers end one after the other, so that every batch size occurs, over sho
 *bursts*: prompts that come a few at a time beside answers that go on, so that chunks of all sizes share steps
 with few decodes and with many. *users*: closed loops, as mixed as real traffic. A phase that runs out of time
 drops what it has in flight.
+
+Contexts as deep as real ones take long to compute, so waves and long answers begin with the prompts of one
+library, which are cached from their first time on.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -31,13 +35,13 @@ _SHORT_PROMPT = 24
 _FEW_USERS = 64  # that one client can serve as fast as they come
 _LEAST_OUTPUT = 4
 _MOST_OUTPUT = 256
-_PREFILL_SHARE = 0.025  # of all the time, for the prompts of one wave
+_LIBRARY_SHARE = 0.13  # of all the time, to compute the prompts of the waves
 _LARGEST_BURST = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    prompt_tokens: int
+    prompt: list[int]
     output_tokens: int
 
 
@@ -77,6 +81,7 @@ class Sweep:
         self._pool = ConnectionPool(self._server, spares=32)
         self._model = ""
         self._token_range = token_range
+        self._library: list[list[int]] = []  # prompts that come again and again
         self._prompt_rate = 0.0  # prompt tokens per second, one request at a time
         self._failure = ""  # the last request's
         self._rng = np.random.default_rng(seed)
@@ -94,9 +99,8 @@ class Sweep:
             raise ServerUnusableError(f"no prompt was answered ({self._failure})")
         alone = self.phases[0]
         self._prompt_rate = alone.num_prompt_tokens / (alone.end_ns - alone.begin_ns) * 1e9
-        waves = self._waves()
-        for wave in waves:
-            await self._timed("waves", _SHARES["waves"] / len(waves), self._wave(wave))
+        self._library = self._new_library()
+        await self._timed("waves", _SHARES["waves"], self._waves())
         counts = self._counts_beside()
         for count in counts:
             await self._timed("bursts", _SHARES["bursts"] / len(counts), self._bursts_beside(count))
@@ -115,44 +119,34 @@ class Sweep:
         await run
         phase.end_ns = time.monotonic_ns()
 
-    def _waves(self) -> list[list[int]]:
-        """The lengths of the prompts of each wave: all rows over deep and short contexts, fewer over deeper.
+    async def _waves(self) -> None:
+        """As many requests as may run, some, and few; few with the longest prompts, many with short ones."""
+        library, rows = self._library, self.limits.max_num_seqs
+        some, few = max(rows // 4, 1), max(rows // 16, 1)
+        short = [self._tokens(_SHORT_PROMPT) for _ in library]
+        longest = library[:few]
+        waves = cycle([(library, rows), (longest, few), (library, some), (library, few), (short, rows)])
+        while self._time_left() > 0:
+            await self._wave(*next(waves))
 
-        In the last two the sequence that stays to the end has a far longer context than all others, which
-        attention may have to wait for. The prompts of one wave may take a part of the time only.
+    def _new_library(self) -> list[list[int]]:
+        """As many prompts as may run, longest first, and as uneven as real ones.
+
+        They take up to half of the memory, and `_LIBRARY_SHARE` of the time to compute.
         """
         limits = self.limits
-        rows = limits.max_num_seqs
-        some, few = max(rows // 4, 1), max(rows // 16, 1)
-        total = min(self._affordable(), limits.num_blocks * limits.block_size * 3 // 4)
-        longest = limits.max_model_len // 2
+        lengths = sorted(self._draw(1, self.max_prompt_tokens) for _ in range(limits.max_num_seqs))
+        affordable = self._prompt_rate * self.seconds * _LIBRARY_SHARE
+        total = min(affordable, limits.num_blocks * limits.block_size / 2)
+        scale = min(total / sum(lengths), 1.0)
+        return [self._tokens(max(int(length * scale), 1)) for length in reversed(lengths)]
 
-        def alike(count: int, depth: int) -> list[int]:
-            return [max(min(depth, longest), _SHORT_PROMPT)] * count
-
-        many = alike(some - 1, total // some // 2)
-        return [
-            alike(rows, total // rows),
-            alike(rows, _SHORT_PROMPT),
-            alike(some, total // some),
-            alike(few, total // few),
-            many + alike(1, total // 8),
-            many + alike(1, total // 16),
-        ]
-
-    def _affordable(self) -> int:
-        """Prompt tokens of one wave."""
-        return int(self._prompt_rate * self.seconds * _PREFILL_SHARE)
-
-    async def _wave(self, prompts: list[int]) -> None:
-        """Answers end one after the other, down to the last one, until the time is over."""
-        stride = max(self.limits.max_num_seqs // len(prompts) // 4, 1)
-        asks = [
-            Ask(tokens, min(_LEAST_OUTPUT + stride * place, self.limits.max_model_len - tokens))
-            for place, tokens in enumerate(prompts)
-        ]
-        while self._time_left() > 0:
-            await asyncio.gather(*(self._send(ask) for ask in asks))
+    async def _wave(self, prompts: list[list[int]], count: int) -> None:
+        """So many of the prompts, in any order, whose answers end one after the other, down to the last."""
+        chosen = self._rng.permutation(len(prompts))[:count].tolist()
+        outputs = [_LEAST_OUTPUT + place * _MOST_OUTPUT // count for place in range(count)]
+        asks = [self._ask(prompts[which], output) for which, output in zip(chosen, outputs, strict=True)]
+        await asyncio.gather(*(self._send(ask) for ask in asks))
 
     def _counts_beside(self) -> list[int]:
         """Of the decodes that run beside bursts: three quarters of all that may, a quarter of that, ..."""
@@ -162,22 +156,19 @@ class Sweep:
     async def _bursts_beside(self, count: int) -> None:
         """So many answers that go on to the end, and bursts of prompts, each when the one before is answered.
 
-        A burst is of 1 to 24 prompts: the more of them wait, the larger a scheduler makes its chunks.
+        A burst is of 1 to 24 prompts: the more of them wait, the larger a scheduler makes its chunks. The
+        answers are as long as a quarter of the memory has room for.
         """
-        going_on = [asyncio.ensure_future(self._send(self._long_answer(count))) for _ in range(count)]
+        limits = self.limits
+        room = max(limits.num_blocks * limits.block_size // 4 // count, 1)
+        chosen = self._rng.permutation(len(self._library))[:count].tolist()
+        asks = [self._ask(self._library[which], room) for which in chosen]
+        going_on = [asyncio.ensure_future(self._send(ask)) for ask in asks]
         while self._time_left() > 0:
             size = self._draw(1, _LARGEST_BURST)
-            asks = [Ask(self._draw(16, self.max_prompt_tokens), self._draw(1, 16)) for _ in range(size)]
+            asks = [Ask(self._prompt(16, self.max_prompt_tokens), self._draw(1, 16)) for _ in range(size)]
             await asyncio.gather(*(self._send(ask) for ask in asks))
         await asyncio.gather(*going_on)
-
-    def _long_answer(self, count: int) -> Ask:
-        """To a prompt of some length, as long as there is room for `count` of them in half of the memory."""
-        limits = self.limits
-        room = min(limits.num_blocks * limits.block_size // 2 // count, limits.max_model_len)
-        longest = min(2 * self._affordable() // count, room // 2)
-        tokens = self._draw(min(_SHORT_PROMPT, longest), longest)
-        return Ask(tokens, room - tokens)
 
     def _user_counts(self) -> list[int]:
         """1, 4, 16, ... as many as run at once."""
@@ -195,28 +186,43 @@ class Sweep:
 
     def _prompts_alone(self) -> Iterator[Ask]:
         while True:
-            yield Ask(self._draw(1, self.max_prompt_tokens), 1)
+            yield Ask(self._prompt(1, self.max_prompt_tokens), 1)
 
     def _mixed(self, longest_prompt: int) -> Iterator[Ask]:
         most = min(_MOST_OUTPUT, self.limits.max_model_len - longest_prompt)
         while True:
-            yield Ask(self._draw(16, longest_prompt), self._draw(_LEAST_OUTPUT, most))
+            yield Ask(self._prompt(16, longest_prompt), self._draw(_LEAST_OUTPUT, most))
 
     def _draw(self, low: int, high: int) -> int:
         """Log-uniform, both included."""
         return int(np.exp(self._rng.uniform(np.log(low), np.log(high + 1))))
 
+    def _prompt(self, shortest: int, longest: int) -> list[int]:
+        """That nobody has sent before, of a length drawn log-uniformly."""
+        return self._tokens(self._draw(shortest, longest))
+
+    def _tokens(self, count: int) -> list[int]:
+        tokens: list[int] = self._rng.integers(self._token_range.low, self._token_range.high, count).tolist()
+        return tokens
+
+    def _ask(self, prompt: list[int], output_tokens: int) -> Ask:
+        """For so many tokens, or as many as the server may give."""
+        return Ask(prompt, min(output_tokens, self.limits.max_model_len - len(prompt)))
+
     async def _send(self, ask: Ask) -> None:
         """Send one request; what the deadline cuts off is dropped, here and in the server."""
-        low, high = self._token_range.low, self._token_range.high
-        prompt = self._rng.integers(low, high, ask.prompt_tokens).tolist()
-        options = {"model": self._model, "prompt": prompt, "max_tokens": ask.output_tokens, "stream": True}
+        options = {
+            "model": self._model,
+            "prompt": ask.prompt,
+            "max_tokens": ask.output_tokens,
+            "stream": True,
+        }
         body = orjson.dumps(options | {"ignore_eos": True, "temperature": 0, "return_token_ids": True})
         exchange = await self._pool.fetch(
             self._server.request("POST", "/v1/completions", [body]), max(self._time_left(), 0.01)
         )
-        self.phases[-1].num_prompt_tokens += ask.prompt_tokens
-        result = measure(ScheduledRequest(0, 0, ask.prompt_tokens, ask.output_tokens, 0), "", exchange, 0)
+        self.phases[-1].num_prompt_tokens += len(ask.prompt)
+        result = measure(ScheduledRequest(0, 0, len(ask.prompt), ask.output_tokens, 0), "", exchange, 0)
         self._failure = f"{result.failure}: {result.detail}"
         if result.ok and result.first_token_ns is not None and result.sent_ns is not None:
             answer_id = _answer_id(exchange.response.parts)
