@@ -6,6 +6,8 @@ import argparse
 import sys
 from importlib import import_module
 
+from loadgen.cli.broken_pipe import quiet_on_broken_pipe
+
 COMMANDS = {
     "replay": ("loadgen.cli.replay", "send a recorded trace to a server and measure it"),
     "load": ("loadgen.cli.load", "send random requests to a server and measure it"),
@@ -16,6 +18,7 @@ COMMANDS = {
 }
 
 
+@quiet_on_broken_pipe
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadgen", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, dest="command")

@@ -34,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.output is not None:
             _write(Path(arguments.output), render_comparison_page(runs, summaries, changes), changes)
             tell_written(arguments.output)
+    except BrokenPipeError:
+        raise
     except (RunError, ValueError, OSError) as error:
         print(f"octavo compare: {error}", file=sys.stderr)
         return 1

@@ -19,6 +19,8 @@ def guarded(name: str, base_url: str, main: Callable[[], int]) -> int:
     """Run `main`; what goes wrong is told in one line."""
     try:
         return main()
+    except BrokenPipeError:
+        raise
     except (TraceError, ValueError) as error:
         print(f"octavo {name}: {error}", file=sys.stderr)
         return exit_codes.USAGE

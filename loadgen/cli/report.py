@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
             _report_search(search, arguments.output)
         else:
             _report_run(arguments)
+    except BrokenPipeError:
+        raise
     except (RunError, ValueError, OSError) as error:
         print(f"octavo report: {error}", file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from engine.config import ConfigError
 from engine.version import __version__
+from loadgen.cli.broken_pipe import quiet_on_broken_pipe
 from model.config import ModelError
 
 # Each module has `add_arguments(parser)` and `run(arguments) -> exit code`.
@@ -27,6 +28,7 @@ COMMANDS = {
 }
 
 
+@quiet_on_broken_pipe
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0 done, 1 failed, 2 bad usage or configuration."""
     argv = sys.argv[1:] if argv is None else argv
