@@ -7,6 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncIterator
+from functools import lru_cache
 from pathlib import Path
 
 import orjson
@@ -31,17 +32,26 @@ NAMES = {
     "ttft_sum_s": "time_to_first_token_seconds_sum",
     "ttft_count": "time_to_first_token_seconds_count",
 }
-NUMBER = rb"[-+0-9.eE]+"
-PATTERNS = {
-    name: re.compile(rb"^(?:[\w:]+[:_])?" + pattern.encode() + rb"(?:\{[^\n]*\})? (" + NUMBER + rb")", re.M)
-    for name, pattern in NAMES.items()
-}
+PATTERNS = {name: re.compile(rb"(?:[\w:]+[:_])?" + ending.encode()) for name, ending in NAMES.items()}
+SAMPLE = re.compile(rb"([\w:]+)(?:\{.*\})? ([-+0-9.eE]+)")
 
 
 def read_metrics(body: bytes) -> dict[str, float]:
-    """The figures of a Prometheus text that we know."""
-    found = {name: pattern.findall(body) for name, pattern in PATTERNS.items()}
-    return {name: sum(map(float, values)) for name, values in found.items() if values}
+    """The figures of a Prometheus text that we know.
+
+    In a fraction of a millisecond for some hundred lines, since requests that are due wait for it.
+    """
+    figures: dict[str, float] = {}
+    for line in body.split(b"\n"):
+        name = _our_name(line.partition(b"{")[0].partition(b" ")[0])
+        if name is not None and (sample := SAMPLE.match(line)):
+            figures[name] = figures.get(name, 0.0) + float(sample[2])
+    return figures
+
+
+@lru_cache(maxsize=4096)
+def _our_name(theirs: bytes) -> str | None:
+    return next((name for name, pattern in PATTERNS.items() if pattern.fullmatch(theirs)), None)
 
 
 @contextlib.asynccontextmanager
@@ -78,7 +88,9 @@ async def _scrape(
                 file.write(orjson.dumps({"t_ns": exchange.end_ns - start_ns, **figures}) + b"\n")
             elif scrapes == 0:
                 return
+            # Between the whole seconds, at which traces with rounded stamps have their bursts.
+            next_s = (scrapes + 0.5) * INTERVAL_S
             scrapes += 1
-            pause_s = (start_ns - time.monotonic_ns()) / 1e9 + scrapes * INTERVAL_S
+            pause_s = (start_ns - time.monotonic_ns()) / 1e9 + next_s
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(left.wait(), max(0.0, pause_s))
