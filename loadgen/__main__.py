@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 
-from loadgen.cli.broken_pipe import quiet_on_broken_pipe
+from loadgen.cli import exit_codes
 
 COMMANDS = {
     "replay": ("loadgen.cli.replay", "send a recorded trace to a server and measure it"),
@@ -18,7 +19,6 @@ COMMANDS = {
 }
 
 
-@quiet_on_broken_pipe
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadgen", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, dest="command")
@@ -26,7 +26,13 @@ def main() -> int:
     for name, (_, summary) in COMMANDS.items():
         modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
-    return int(modules[arguments.command].run(arguments))
+    try:
+        code = int(modules[arguments.command].run(arguments))
+        print(end="", flush=True)  # what is still buffered would fail at the interpreter's exit
+        return code
+    except BrokenPipeError:  # `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # that exit flushes as well
+        return exit_codes.BROKEN_PIPE
 
 
 if __name__ == "__main__":

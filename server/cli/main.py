@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 
 from engine.config import ConfigError
 from engine.version import __version__
-from loadgen.cli.broken_pipe import quiet_on_broken_pipe
 from model.config import ModelError
 
 # Each module has `add_arguments(parser)` and `run(arguments) -> exit code`.
@@ -28,9 +28,8 @@ COMMANDS = {
 }
 
 
-@quiet_on_broken_pipe
 def main(argv: list[str] | None = None) -> int:
-    """The exit code: 0 done, 1 failed, 2 bad usage or configuration."""
+    """The exit code: 0 done, 1 failed, 2 bad usage or configuration, 141 nobody reads what it prints."""
     argv = sys.argv[1:] if argv is None else argv
     top_parser = _top_parser()
     if not argv:
@@ -44,7 +43,12 @@ def main(argv: list[str] | None = None) -> int:
     command.add_arguments(parser)
     command_arguments = parser.parse_args(argv[1:])
     try:
-        return int(command.run(command_arguments))
+        code = int(command.run(command_arguments))
+        print(end="", flush=True)  # what is still buffered would fail at the interpreter's exit
+        return code
+    except BrokenPipeError:  # `octavo ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # that exit flushes as well
+        return 141  # as a shell says of a program that SIGPIPE ended
     except ConfigError as error:
         print(f"octavo: {error}", file=sys.stderr)
         return 2
