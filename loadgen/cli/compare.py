@@ -10,8 +10,10 @@ import orjson
 
 from loadgen.cli.explain import refuse_in_one_line, tell_written
 from loadgen.figures.compare import compare
+from loadgen.figures.load_difference import load_difference
 from loadgen.figures.summary import summarize
 from loadgen.record import RunError, read_run
+from loadgen.record.reader import read_schedule
 from loadgen.report.comparison import render_comparison_page, render_comparison_text
 
 
@@ -29,7 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("give two runs or more")
         runs = [read_run(path) for path in arguments.runs]
         summaries = [summarize(run) for run in runs]
-        changes = [compare(runs[0], other) for other in runs[1:]]
+        schedules = [read_schedule(path) for path in arguments.runs]
+        changes = [
+            compare(runs[0], other) | {"load": load_difference(runs[0], schedules[0], other, schedule)}
+            for other, schedule in zip(runs[1:], schedules[1:], strict=True)
+        ]
         print(render_comparison_text(runs, summaries, changes))
         if arguments.output is not None:
             _write(Path(arguments.output), render_comparison_page(runs, summaries, changes), changes)

@@ -29,6 +29,9 @@ def render_comparison_text(
     for change in changes:
         how = "paired, request by request" if change["paired"] else "independent samples"
         lines += ["", f"{change['other']} against {change['base']} ({how}), ms"]
+        if change["load"]:
+            lines.append("THE LOADS DIFFER, so latencies may differ for that reason alone:")
+            lines += [_load_line(name, part) for name, part in change["load"].items()]
         for name, figures in change["measures"].items():
             if figures is None:
                 lines.append(f"{TITLES[name]}: too few values")
@@ -54,6 +57,11 @@ def _run_line(run: Run, summary: Summary) -> str:
         f"{summary['requests']['succeeded']} of {summary['requests']['sent']} succeeded, "
         f"{number(summary['tokens']['output_per_s'])} tokens/s"
     )
+
+
+def _load_line(name: str, part: dict[str, Any]) -> str:
+    base, other = (value if isinstance(value, str) else number(value) for value in part.values())
+    return f"  {name:32} " + (f"{base} -> {other}" if base != other else f"{base} in both, but not the same")
 
 
 def _change_line(title: str, row: dict[str, Any]) -> str:

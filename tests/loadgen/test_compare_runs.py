@@ -11,8 +11,12 @@ import pytest
 
 from loadgen.cli import compare as compare_command
 from loadgen.figures.compare import compare
+from loadgen.figures.load_difference import load_difference
+from loadgen.figures.summary import summarize
 from loadgen.record import RequestResult, Run
 from loadgen.record.writer import RunWriter, prepare_directory, write_intent
+from loadgen.report.comparison import render_comparison_text
+from loadgen.schedule import Schedule, ScheduledRequest
 
 ENV = {
     "scheduled": 300, "workers": 1, "model": "m", "base_url": "u", "started_at": "t", "seed": 0,
@@ -78,3 +82,32 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     (change,) = orjson.loads((tmp_path / "c.json").read_bytes())
     assert change["measures"]["ttft_from_due"]["p50"]["differs"]
     assert run("-o", str(tmp_path / "c.pdf")) == 1
+
+
+def load_of(gap_ns: int, *, seed: int = 0, output_tokens: int = 8, sha256: str = "a") -> tuple[Run, Schedule]:
+    env = ENV | {"seed": seed, "load": {"name": "trace.jsonl", "sha256": sha256}, "max_inflight": None}
+    requests = [ScheduledRequest(i, i * gap_ns, 100 + i, output_tokens, i) for i in range(11)]
+    return Run("x", env, []), Schedule(requests)
+
+
+def test_loads_that_differ_are_told_by_their_parts() -> None:
+    base = load_of(10**8)
+    assert load_difference(*base, *load_of(10**8)) == {}
+    assert load_difference(*base, *load_of(5 * 10**7, seed=3, output_tokens=16)) == {
+        "due times, requests/s": {"base": 10.0, "other": 20.0},
+        "answer tokens, mean": {"base": 8.0, "other": 16.0},
+        "seed": {"base": 0, "other": 3},
+    }
+    assert load_difference(*base, *load_of(10**8, sha256="b")) == {
+        "load": {"base": "trace.jsonl", "other": "trace.jsonl"}
+    }
+
+
+def test_the_text_says_that_loads_differ() -> None:
+    runs = [run_of("a", results(1.0)), run_of("b", results(1.0))]
+    summaries = [summarize(run) for run in runs]
+    parts = {"seed": {"base": 0, "other": 3}, "load": {"base": "t.jsonl", "other": "t.jsonl"}}
+    change = compare(*runs) | {"load": parts}
+    text = render_comparison_text(runs, summaries, [change])
+    assert "THE LOADS DIFFER" in text and "0 -> 3\n" in text and "t.jsonl in both, but not the same" in text
+    assert "DIFFER" not in render_comparison_text(runs, summaries, [change | {"load": {}}])
