@@ -8,11 +8,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from loadgen.run.live import LiveView
+from loadgen.run.live import live_lines
+from loadgen.run.status_lines import StatusLines
 from loadgen.run.worker import Job, run_loop, work
 
 START_DELAY_NS = 50_000_000  # between the last preparation and time 0
@@ -30,14 +32,15 @@ def run_workers(job: Job) -> None:
     Raises OSError if a connection cannot be opened in advance, WorkerError if a process dies.
     """
     _allow_many_connections()
-    with LiveView(len(job.requests), job.counters) as live:
-        if job.options.workers == 1 and not live.terminal:
-            run_loop(work(job, 0, lambda: time.monotonic_ns() + START_DELAY_NS, live.update))
+    with StatusLines() as status:
+        show = partial(status.update, partial(live_lines, job.counters, len(job.requests)))
+        if job.options.workers == 1 and not status.terminal:
+            run_loop(work(job, 0, lambda: time.monotonic_ns() + START_DELAY_NS, show))
         else:
-            _run_forked(job, live)
+            _run_forked(job, show)
 
 
-def _run_forked(job: Job, live: LiveView) -> None:
+def _run_forked(job: Job, show: Callable[[], None]) -> None:
     fork = multiprocessing.get_context("fork")
     pipes: list[Connection] = []
     processes: list[ForkProcess] = []
@@ -52,7 +55,7 @@ def _run_forked(job: Job, live: LiveView) -> None:
         _start_together(pipes)
         while any(process.is_alive() for process in processes):
             time.sleep(SUPERVISOR_INTERVAL_S)
-            live.update()
+            show()
     for process in processes:
         process.join()
         if process.exitcode:

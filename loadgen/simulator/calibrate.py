@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0, 1 if something cannot be read or fitted, 4 if the server cannot be used."""
     try:
         phases = read_phases(arguments.phases) if arguments.fit_only else _sweep(arguments)
+        print("fitting the logs", file=sys.stderr)
         profile = fit_logs(arguments.step_log, arguments.event_log, phases)
         write_profile(profile, arguments.output)
     except (ProfileError, RecordFileError, ValueError) as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from typing import Any
 
+from loadgen.run.status_lines import StatusLines
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.admission import admit_all, admit_within
 from loadgen.simulator.fleet import Fleet, Outcome
@@ -44,14 +46,22 @@ def simulate(
     """Send the requests to the setting's replicas; returns them as they are after the last request."""
     profile = setting.applied_to(profile)
     limit_s = setting.admission_ttft_s
+    status, done = StatusLines(), count(1)
+
+    def tell(outcome: Outcome) -> None:
+        on_outcome(outcome)
+        so_far = next(done)
+        status.update(lambda _: [f"{so_far} of {len(requests)} requests, {setting.replicas} replicas"])
+
     fleet = Fleet(
         profile,
         setting.replicas,
         ROUTERS[setting.routing](),
-        on_outcome,
+        tell,
         trace_block_size=trace_block_size,
         admission=admit_all if limit_s is None else admit_within(profile, limit_s),
         noise_seed=setting.noise_seed,
     )
-    fleet.run(requests)
+    with status:
+        fleet.run(requests)
     return fleet

@@ -28,6 +28,7 @@ from loadgen.client.measure import measure
 from loadgen.client.sse import split_events
 from loadgen.prompts import TokenRange
 from loadgen.run.preflight import ServerUnusableError, served_model
+from loadgen.run.status_lines import StatusLines
 from loadgen.schedule import ScheduledRequest
 
 _SHARES = {"prompts": 0.1, "waves": 0.45, "bursts": 0.25, "users": 0.2}
@@ -86,10 +87,12 @@ class Sweep:
         self._failure = ""  # the last request's
         self._rng = np.random.default_rng(seed)
         self._deadline_s = 0.0
+        self._status = StatusLines()
 
     def run(self) -> list[Phase]:
         """Raises `ServerUnusableError` or OSError for a server that cannot be used."""
-        asyncio.run(self._run())
+        with self._status:
+            asyncio.run(self._run())
         return self.phases
 
     async def _run(self) -> None:
@@ -221,12 +224,16 @@ class Sweep:
         exchange = await self._pool.fetch(
             self._server.request("POST", "/v1/completions", [body]), max(self._time_left(), 0.01)
         )
+        self._status.update(self._progress)
         self.phases[-1].num_prompt_tokens += len(ask.prompt)
         result = measure(ScheduledRequest(0, 0, len(ask.prompt), ask.output_tokens, 0), "", exchange, 0)
         self._failure = f"{result.failure}: {result.detail}"
         if result.ok and result.first_token_ns is not None and result.sent_ns is not None:
             answer_id = _answer_id(exchange.response.parts)
             self.phases[-1].seen.append((answer_id, result.sent_ns, result.first_token_ns))
+
+    def _progress(self, elapsed_s: float) -> list[str]:
+        return [f"{elapsed_s:.0f} of {self.seconds:.0f} s: {self.phases[-1].name}"]
 
     def _time_left(self) -> float:
         return self._deadline_s - time.monotonic()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
 import pytest
 
 from loadgen.record import RequestResult
-from loadgen.run import live
+from loadgen.run import status_lines
 from loadgen.run.counters import Counters
-from loadgen.run.live import LiveView
+from loadgen.run.live import live_lines
+from loadgen.run.status_lines import StatusLines
+from loadgen.simulator.setting import Setting, simulate
+from tests.support.simulation import make_profile, random_load
 
 MS = 1_000_000
 
@@ -49,11 +53,11 @@ def test_workers_are_summed_and_percentiles_near() -> None:
 
 
 def test_a_terminal_is_drawn_over_and_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LIVE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(status_lines, "LIVE_INTERVAL_S", 0.0)
     terminal = Terminal()
-    with LiveView(20, counters(), terminal) as view:
-        view.update()
-        view.update()
+    with StatusLines(terminal) as status:
+        status.update(partial(live_lines, counters(), 20))
+        status.update(partial(live_lines, counters(), 20))
     shown = terminal.getvalue()
     assert "8/20 finished" in shown and "2 in flight" in shown and "2 failed" in shown
     erase = "\x1b[4A\x1b[J"
@@ -62,9 +66,17 @@ def test_a_terminal_is_drawn_over_and_left_clean(monkeypatch: pytest.MonkeyPatch
 
 def test_elsewhere_a_plain_line_comes_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    with LiveView(20, counters(), stream) as view:
-        view.update()
-        assert stream.getvalue() == ""
-        monkeypatch.setattr(live, "PLAIN_INTERVAL_S", 0.0)
-        view.update()
-    assert stream.getvalue().count("\n") == 1 and "\x1b" not in stream.getvalue()
+    with StatusLines(stream) as status:
+        status.update(lambda _: ["too early"])
+    monkeypatch.setattr(status_lines, "PLAIN_INTERVAL_S", 0.0)
+    with StatusLines(stream) as status:
+        status.update(lambda _: ["a", "b"])
+    assert stream.getvalue() == "a, b\n"
+
+
+def test_a_simulation_tells_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status_lines, "PLAIN_INTERVAL_S", 0.0)
+    simulate(make_profile(), Setting(replicas=2), random_load(3), None, lambda _: None)
+    assert capsys.readouterr().err.splitlines()[-1] == "3 of 3 requests, 2 replicas"

@@ -13,7 +13,7 @@ import pytest
 from loadgen.figures.load import dispersion, gap_distance, invalid_causes, load_figures
 from loadgen.mock import MockServer, Script
 from loadgen.record import RequestResult
-from loadgen.run.live import LiveView
+from loadgen.run.status_lines import StatusLines
 
 from .conftest import read_outcome, run_load
 
@@ -88,7 +88,7 @@ def test_dispersion() -> None:
 @pytest.mark.flaky(reruns=2)
 def test_a_client_that_is_starved_on_purpose_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its event loop is held up for a third of a second every tenth."""
-    monkeypatch.setattr(LiveView, "update", lambda self: time.sleep(0.3))
+    monkeypatch.setattr(StatusLines, "update", lambda self, lines: time.sleep(0.3))
     record = tmp_path / "run"
     with MockServer(Script(ttft_s=0.01, itl_s=0.001)) as server:
         flags = ["--base-url", server.base_url, "--rate", "50", "--requests", "60", "--output-tokens", "3"]
