@@ -22,7 +22,13 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.online_softmax import combine_parts, softmax_step, store_split, store_whole
+from kernels.triton.online_softmax import (
+    combine_parts,
+    softmax_new_key,
+    softmax_step,
+    store_split,
+    store_whole,
+)
 from kernels.triton.paged_cache import tile_offsets
 from kernels.triton.pdl import EARLY, LATE, Trigger, launch_options, trigger_code
 
@@ -87,8 +93,26 @@ def _attend_tiles(
 
 
 @triton.jit
-def _move_head(from_ptr, to_ptr, dims, HEAD_DIM: tl.constexpr):
-    """One head of the new row to the cache; returns it."""
+def _load_queries(
+    q_ptr,
+    kv_head,
+    GROUP: tl.constexpr,
+    GROUP_PAD: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+):
+    """The query heads of a row's group, [GROUP_PAD, DIM_PAD], padded with zeros."""
+    dims = tl.arange(0, DIM_PAD)
+    group = tl.arange(0, GROUP_PAD)
+    mask = (group < GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
+    offsets = (kv_head * GROUP + group)[:, None] * HEAD_DIM + dims[None, :]
+    return tl.load(q_ptr + offsets, mask=mask, other=0.0)
+
+
+@triton.jit
+def _move_head(from_ptr, to_ptr, HEAD_DIM: tl.constexpr, DIM_PAD: tl.constexpr):
+    """One head of the new row to the cache; returns it, [DIM_PAD]."""
+    dims = tl.arange(0, DIM_PAD)
     head = tl.load(from_ptr + dims, mask=dims < HEAD_DIM, other=0.0)
     tl.store(to_ptr + dims, head, mask=dims < HEAD_DIM)
     return head
@@ -128,6 +152,7 @@ def decode_splits(
     WINDOW: tl.constexpr,
     TRIGGER: tl.constexpr,
 ):
+    """One split of one row for the query heads of one KV head, as above."""
     if TRIGGER == EARLY:
         gdc_launch_dependents()
     if TRIGGER:
@@ -143,27 +168,16 @@ def decode_splits(
     begin = start + split * tiles * BLOCK_KEYS
     end = tl.minimum(begin + tiles * BLOCK_KEYS, length - 1)  # of the cached keys: the last is new
 
-    dims = tl.arange(0, DIM_PAD)
-    group = tl.arange(0, GROUP_PAD)
-    dim_mask = dims < HEAD_DIM
-    q_mask = (group < GROUP)[:, None] & dim_mask[None, :]
-    q_offsets = (kv_head * GROUP + group)[:, None] * HEAD_DIM + dims[None, :]
-    q = tl.load(q_ptr + row * q_stride + q_offsets, mask=q_mask, other=0.0)
-
+    q = _load_queries(q_ptr + row * q_stride, kv_head, GROUP, GROUP_PAD, HEAD_DIM, DIM_PAD)
     top = tl.full([GROUP_PAD], -1e29, tl.float32)  # above a masked score, so that a tile of them weighs 0
     total = tl.zeros([GROUP_PAD], tl.float32)
     acc = tl.zeros([GROUP_PAD, DIM_PAD], tl.float32)
     if split == active - 1:
-        slot = tl.load(slots_ptr + row) * KV_HEADS + kv_head
-        k = _move_head(
-            k_ptr + row * k_stride + kv_head * HEAD_DIM, keys_ptr + slot * HEAD_DIM, dims, HEAD_DIM
-        )
-        v = _move_head(
-            v_ptr + row * v_stride + kv_head * HEAD_DIM, values_ptr + slot * HEAD_DIM, dims, HEAD_DIM
-        )
-        top = tl.sum(q.to(tl.float32) * k.to(tl.float32)[None, :], 1) * scale_log2
-        total += 1.0
-        acc += v.to(tl.float32)[None, :]
+        new = kv_head * HEAD_DIM
+        cached = (tl.load(slots_ptr + row) * KV_HEADS + kv_head) * HEAD_DIM
+        k = _move_head(k_ptr + row * k_stride + new, keys_ptr + cached, HEAD_DIM, DIM_PAD)
+        v = _move_head(v_ptr + row * v_stride + new, values_ptr + cached, HEAD_DIM, DIM_PAD)
+        acc, top, total = softmax_new_key(acc, total, q, k, v, scale_log2)
     acc, top, total = _attend_tiles(
         acc, top, total, q, keys_ptr, values_ptr, tables_ptr + row * table_stride, begin, end,
         length - WINDOW, kv_head, scale_log2, KV_HEADS, HEAD_DIM, DIM_PAD, BLOCK_SIZE, BLOCK_KEYS,
@@ -171,6 +185,7 @@ def decode_splits(
 
     if TRIGGER == LATE:
         gdc_launch_dependents()
+    group = tl.arange(0, GROUP_PAD)
     head = row * (KV_HEADS * GROUP) + kv_head * GROUP + group
     if active == 1:
         store_whole(out_ptr, head, acc, total, group < GROUP, HEAD_DIM)

@@ -133,6 +133,7 @@ def prefill_tiles(
     BLOCK_KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
 ):
+    """One tile of queries for one KV head, as above; WINDOW 0: no window."""
     kv_head = tl.program_id(0)
     tile = tl.program_id(1)
     chunk = tl.load(tiles_ptr + tile)

@@ -33,8 +33,15 @@ def softmax_step(acc, top, total, q, k, v, visible, scale_log2):
 
 
 @triton.jit
+def softmax_new_key(acc, total, q, k, v, scale_log2):
+    """(acc, top, total) after the new token's key and value, k and v [D]; acc and total are 0 before."""
+    top = tl.sum(q.to(tl.float32) * k.to(tl.float32)[None, :], 1) * scale_log2
+    return acc + v.to(tl.float32)[None, :], top, total + 1.0
+
+
+@triton.jit
 def store_whole(out_ptr, head, acc, total, inside, HEAD_DIM: tl.constexpr):
-    """For several heads whose context is not split: out [heads, HEAD_DIM]; otherwise as `store_split`."""
+    """For several heads whose context is not split: out [heads, HEAD_DIM], the rest as in `store_split`."""
     dims = tl.arange(0, acc.shape[1])
     mask = inside[:, None] & (dims < HEAD_DIM)[None, :]
     result = (acc / total[:, None]).to(out_ptr.dtype.element_ty)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.triton.online_softmax import MASKED, softmax_step, store_split, store_whole
+from kernels.triton.online_softmax import MASKED, softmax_new_key, softmax_step, store_split, store_whole
 from kernels.triton.paged_cache import load_tile, prefetch_tile
 from kernels.triton.pdl import EARLY, LATE, launch_options, trigger_code
 from kernels.triton.small_batch.rotated_heads import rotary_row, rotated_head, rotated_queries
@@ -137,9 +137,7 @@ def _attend_dot(
             qkv_row + HEADS * HEAD_DIM, k_weight_ptr, keys_ptr, kv_head, cos, sin, EPS, KV_HEADS, HEAD_DIM
         )
         _write_to_slot(keys_ptr, values_ptr, slots_ptr + row, key, value, kv_head, KV_HEADS, HEAD_DIM)
-        highest = tl.sum(q.to(tl.float32) * key.to(tl.float32)[None, :], 1) * SCALE
-        total += 1.0
-        acc += value.to(tl.float32)[None, :]
+        acc, highest, total = softmax_new_key(acc, total, q, key, value, SCALE)
     for start in range(first, last, BLOCK_KEYS):
         k, v, in_tile = load_tile(
             keys_ptr, values_ptr, table_ptr, start, last, kv_head, KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_KEYS
