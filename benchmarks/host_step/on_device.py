@@ -108,7 +108,7 @@ def watch(engine: Engine) -> PartTimes:
     times.watch("publish", engine._loop, "_publish")
     times.watch("turn", engine._loop, "turn")
     if hasattr(runner, "_graphs"):
-        times.watch("updates", runner._rows.words, "send")
+        times.watch("updates", runner._rows.fields, "send")
         times.watch("pack", runner._mixed_graphs, "_pack")
         times.watch_graphs(runner._graphs)
         times.watch_graphs(runner._mixed_graphs._graphs)

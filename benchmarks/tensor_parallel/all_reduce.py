@@ -26,7 +26,7 @@ import torch.multiprocessing
 
 from benchmarks.tensor_parallel.results import append
 from engine.parallel.world import Rendezvous, join, open_rendezvous
-from engine.runner.captured import Capture, CudaGraphCapture, EagerCapture
+from engine.runner.capture import Capture, CudaGraphCapture, EagerCapture
 from model.exchange import ExchangeAllReduce
 from model.one_shot import OneShotAllReduce
 from model.parallel import TensorParallel

@@ -9,7 +9,7 @@ import torch
 
 from engine.config import ConfigError, EngineConfig, SchedulerConfig
 from engine.limits import cpu_pool_blocks, gpu_pool_blocks, scheduler_config
-from engine.runner.captured import CudaGraphCapture
+from engine.runner.capture import CudaGraphCapture
 from engine.runner.compile_ahead import begin_with_triton, compile_kernels
 from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner

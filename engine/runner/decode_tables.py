@@ -14,7 +14,7 @@ from kernels.decode_rows import DecodeRows, gather_decode_rows, record_tokens
 
 
 class DecodeTables:
-    """Lengths and block tables by row, and the rows of the batch that runs: fields of `Rows.words`.
+    """Lengths and block tables by row, and the rows of the batch that runs: fields of `Rows.fields`.
 
     The last row (`Rows.spare`) pads batches: its only block is `spare_block`, which belongs to no sequence,
     and its length stays 0. A decode graph itself moves the lengths on; the host sets a row's length once,
@@ -22,8 +22,8 @@ class DecodeTables:
     """
 
     def __init__(self, rows: Rows, block_size: int, spare_block: int) -> None:
-        self.lengths, self.batch = rows.words["length"], rows.words["batch"]
-        self.block_tables = rows.words["block_table"]
+        self.lengths, self.batch = rows.fields["length"], rows.fields["batch"]
+        self.block_tables = rows.fields["block_table"]
         self.block_tables[rows.spare] = spare_block
         self.spare_slot = spare_block * block_size
         self._block_size = block_size
@@ -38,12 +38,12 @@ class DecodeTables:
         for entry in entries:
             new = self._rows.update(entry)
             first = entry.row * self.block_tables.shape[1] + new.start
-            self._rows.words.note("block_table", first, entry.sequence.block_table[new.start :])
+            self._rows.fields.note("block_table", first, entry.sequence.block_table[new.start :])
 
     def set_lengths(self, entries: Sequence[ScheduledSequence]) -> None:
         """The prompts of these sequences are computed to the end by the step that comes."""
         for entry in entries:
-            self._rows.words.note("length", entry.row, [entry.start + entry.num_tokens])
+            self._rows.fields.note("length", entry.row, [entry.start + entry.num_tokens])
 
     def set_batch(self, members: np.ndarray, size: int) -> None:
         """Make `members` [N] int64 the first rows of a batch that is padded to `size`.
@@ -54,7 +54,7 @@ class DecodeTables:
             return
         padded = np.full(size, self._rows.spare)
         padded[: len(members)] = members
-        self._rows.words.note("batch", 0, padded)
+        self._rows.fields.note("batch", 0, padded)
         self._members, self._size = members, size
 
     def empty_batch(self) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from engine.config import SchedulerConfig
 from engine.plan import StepPlan
-from engine.runner.captured import Capture
+from engine.runner.capture import Capture
 from engine.runner.compile_ahead import run_side_by_side
 from engine.runner.decode_tables import DecodeTables
 from engine.runner.mixed_graphs import MixedGraphs
@@ -71,7 +71,10 @@ def graph_sizes(max_num_seqs: int) -> list[int]:
 
 
 class GraphModelRunner(ModelRunner):
-    """Needs an attention backend that can plan a decode on the device (`GraphAttentionBackend`)."""
+    """Replays a graph for the padded number of decodes, or one of `MixedGraphs`; only huge steps run eagerly.
+
+    Needs an attention backend that can plan a decode on the device (`GraphAttentionBackend`).
+    """
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class GraphModelRunner(ModelRunner):
         self._sizes = graph_sizes(config.max_num_seqs)
         self._tables = DecodeTables(self._rows, config.block_size, spare_block=config.num_blocks)
         self._capture = capture
-        self._rows.words.capture(capture)
+        self._rows.fields.capture(capture)
         self._small_batch = _small_batch_decode(decoder)
         self._graphs: dict[tuple[int, int], _DecodeGraph] = {}
         self._mixed_graphs = MixedGraphs(
@@ -133,6 +136,7 @@ class GraphModelRunner(ModelRunner):
         self._mixed_graphs.clear()
 
     def launch(self, plan: StepPlan) -> StepLaunch:
+        """Note what has changed in the tables that graphs read, send it in one upload, and replay."""
         launch = self._begin()
         self._tables.update(plan.decodes.that_begin_a_block(self._block_size))
         if plan.chunks:
@@ -148,7 +152,7 @@ class GraphModelRunner(ModelRunner):
         self._tables.update(plan.chunks)
         self._tables.set_lengths([chunk for chunk in plan.chunks if chunk.samples])
         self._tables.set_batch(plan.decodes.group.rows, self._size(plan))
-        self._rows.words.send(launch.buffers)
+        self._rows.fields.send(launch.buffers)
         sampled = plan.sampled
         key = None if plan.scores_prompts else self._mixed_graphs.key_of(plan)
         if key is None:  # so long that the host keeps up, or in need of every row's logits
@@ -166,7 +170,7 @@ class GraphModelRunner(ModelRunner):
         context = next(context for context in self._contexts(size) if context >= longest)
         graph = self._graph(size, context)
         self._tables.set_batch(plan.decodes.group.rows, size)  # after a capture, which empties it
-        self._rows.words.send(launch.buffers)
+        self._rows.fields.send(launch.buffers)
         graph.forward()
         if self._sampler.wants_plain(plan.decodes.group):
             launch.sample(plan.sampled, partial(_sample_plain, graph))

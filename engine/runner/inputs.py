@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.plan import StepPlan
-from engine.runner.device_words import Uploads
+from engine.runner.device_fields import Uploads
 from engine.runner.rows import Rows
 from engine.runner.upload import upload
 from kernels.attention.interface import AttentionBatch
@@ -20,7 +20,7 @@ class StepInputs:
 
     token_ids: torch.Tensor  # [T] int64
     positions: torch.Tensor  # [T] int64
-    last_tokens: torch.Tensor  # [R] int64: where in the T rows each sampled sequence ends; one row at least
+    last_rows: torch.Tensor  # [R] int64: which of the T rows is the last of each sampled sequence; R >= 1
     attention: AttentionBatch
 
 
@@ -33,10 +33,11 @@ class InputBuilder:
         self._device = rows.device
 
     def build(self, plan: StepPlan, uploads: Uploads) -> StepInputs:
+        """Brings the rows up to date first, by `uploads`. Waits for nothing on the device."""
         scheduled = plan.scheduled
         for entry in scheduled:
             self._rows.update(entry)
-        self._rows.words.send(uploads)
+        self._rows.fields.send(uploads)
         rows = np.array([entry.row for entry in scheduled], dtype=np.int64)
         starts = np.array([entry.start for entry in scheduled], dtype=np.int64)
         query_lens = np.array([entry.num_tokens for entry in scheduled], dtype=np.int64)
@@ -62,7 +63,7 @@ class InputBuilder:
         return StepInputs(
             token_ids=self._token_ids(plan, rows),
             positions=self._upload(positions),
-            last_tokens=self._upload(ends[samples] - 1),
+            last_rows=self._upload(ends[samples] - 1),
             attention=attention,
         )
 

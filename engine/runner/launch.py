@@ -49,7 +49,11 @@ class Launch(Protocol):
 
 
 class Runner(Protocol):
-    """What the engine loop needs of a model runner."""
+    """What the engine loop needs of a model runner.
+
+    `ModelRunner` computes eagerly, `GraphModelRunner` by CUDA graphs, and `ParallelRunner` is rank 0's, which
+    has one of them and tells the other ranks.
+    """
 
     def launch(self, plan: StepPlan) -> Launch:
         """Enqueue a step. Never waits for the device."""

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from engine.plan import ScheduledSequence, StepPlan
-from engine.runner.captured import Capture
+from engine.runner.capture import Capture
 from engine.runner.decode_tables import DecodeTables
-from engine.runner.device_words import Uploads
+from engine.runner.device_fields import Uploads
 from engine.runner.rows import Rows
 from engine.runner.upload import upload
 from kernels.attention.interface import ChunkBatch, GraphAttentionBackend
@@ -157,6 +157,7 @@ class MixedGraphs:
         return _MixedGraph(layout, packed, forward, logits)
 
     def _forward(self, layout: _Layout, packed: torch.Tensor) -> torch.Tensor:
+        """Logits [M + C, vocab_size] of T rows: decodes in the first M or fewer, then the chunks."""
         token_ids, positions, slots, tables, context_lens, starts, last_rows, schedule = layout.split(packed)
         token_ids, positions, slots, last_rows = (
             field.long() for field in (token_ids, positions, slots, last_rows)
@@ -164,14 +165,14 @@ class MixedGraphs:
         room = layout.num_decodes
         decodes = None
         if room:
-            there = token_ids[:room] == _OF_A_DECODE
-            rows = self._tables.batch[:room].where(there, self._rows.spare)
+            is_decode = token_ids[:room] == _OF_A_DECODE  # [M], else the row is a chunk's or padding
+            rows = self._tables.batch[:room].where(is_decode, self._rows.spare)
             gathered, decodes = self._tables.gather(rows, layout.max_blocks * self._block_size)
-            decodes.context_lens *= there
-            self._tables.lengths.index_add_(0, rows, there.long())
-            token_ids[:room] = torch.where(there, gathered.token_ids, token_ids[:room])
-            positions[:room] = torch.where(there, gathered.positions, positions[:room])
-            slots[:room] = torch.where(there, gathered.slots, slots[:room])
+            decodes.context_lens *= is_decode
+            self._tables.lengths.index_add_(0, rows, is_decode.long())
+            token_ids[:room] = torch.where(is_decode, gathered.token_ids, token_ids[:room])
+            positions[:room] = torch.where(is_decode, gathered.positions, positions[:room])
+            slots[:room] = torch.where(is_decode, gathered.slots, slots[:room])
             first_rows = torch.arange(room, device=packed.device)
             last_rows = torch.cat([first_rows, last_rows])
         chunks = ChunkBatch(

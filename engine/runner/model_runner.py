@@ -65,6 +65,7 @@ class ModelRunner:
         return launch
 
     def _begin(self) -> StepLaunch:
+        """With the buffers of a step that has been collected, or new ones."""
         idle = self._idle_buffers
         buffers = idle.pop() if idle else step_buffers(self._device, self._max_num_seqs)
         return StepLaunch(buffers, idle.append)
@@ -73,11 +74,11 @@ class ModelRunner:
         """All rows of the plan in one forward pass; what comes of it is added to the launch."""
         inputs = self._inputs.build(plan, launch.buffers)
         attention_plan = self._attention.plan(inputs.attention)
-        wanted = None if plan.scores_prompts else inputs.last_tokens
+        wanted = None if plan.scores_prompts else inputs.last_rows
         hidden = self._decoder(inputs.token_ids, inputs.positions, attention_plan, wanted)
         if plan.scores_prompts:
             launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
-            hidden = hidden[inputs.last_tokens]
+            hidden = hidden[inputs.last_rows]
         scheduled = plan.sampled
         if scheduled:
             self._sample_rows(launch, self._decoder.logits(hidden), scheduled)

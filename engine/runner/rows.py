@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from engine.plan import ScheduledSequence
-from engine.runner.device_words import DeviceWords
+from engine.runner.device_fields import DeviceFields
 from engine.runner.upload import upload
 from engine.sequence import Sequence
 
@@ -46,7 +46,7 @@ def _wants_more(sequence: Sequence) -> bool:
 class Rows:
     """Block tables and sampling state by row, and the rows of the batch that runs.
 
-    What the host knows of it stays on the device between steps, in `words`, and only changes are sent. Each
+    What the host knows of it stays on the device between steps, in `fields`, and only changes are sent. Each
     field there has one row more than sequences can take: `spare`, greedy and of no sequence, for what pads a
     batch. The block tables are kept on the host too (`block_tables` [rows, max_blocks] int32).
     """
@@ -60,7 +60,7 @@ class Rows:
         self.device = device
         self.block_tables = np.zeros((num_rows, max_blocks), dtype=np.int32)
         by_row = (num_rows + 1,)
-        self.words = DeviceWords(
+        self.fields = DeviceFields(
             {
                 "last_token": (by_row, torch.int64),
                 "temperature": (by_row, torch.float32),
@@ -75,9 +75,9 @@ class Rows:
             },
             device,
         )
-        self.last_token, self.temperature = self.words["last_token"], self.words["temperature"]
-        self.top_k, self.top_p, self.min_p = (self.words[name] for name in ("top_k", "top_p", "min_p"))
-        self.seed = self.words["seed"]
+        self.last_token, self.temperature = self.fields["last_token"], self.fields["temperature"]
+        self.top_k, self.top_p, self.min_p = (self.fields[name] for name in ("top_k", "top_p", "min_p"))
+        self.seed = self.fields["seed"]
         self.top_p.fill_(1)
         # On the host: who draws a token by chance, and who asks for more than a temperature.
         self.draws = np.zeros(num_rows, dtype=np.bool_)
@@ -89,7 +89,7 @@ class Rows:
     def update(self, scheduled: ScheduledSequence) -> range:
         """Bring a row up to date with its sequence: set it up if it is new there, append its new blocks.
 
-        Returns which entries of its block table are new. What is noted of it has to be sent, `words.send`.
+        Returns which entries of its block table are new. What is noted of it has to be sent, `fields.send`.
         """
         sequence, row = scheduled.sequence, scheduled.row
         owner = (sequence.sequence_id, sequence.num_admissions)
@@ -108,9 +108,9 @@ class Rows:
         self.draws[row] = not params.is_greedy
         self.wants_more[row] = _wants_more(sequence)
         for name in ("temperature", "top_p", "min_p"):
-            self.words.note_bits(name, row, np.float32(getattr(params, name)))
-        self.words.note("top_k", row, [min(max(params.top_k, 0), self.vocab_size)])
-        self.words.note_bits("seed", row, np.int64(sequence_seed(sequence, self.engine_seed)))
+            self.fields.note_bits(name, row, np.float32(getattr(params, name)))
+        self.fields.note("top_k", row, [min(max(params.top_k, 0), self.vocab_size)])
+        self.fields.note_bits("seed", row, np.int64(sequence_seed(sequence, self.engine_seed)))
         if params.has_penalties:
             self.penalties.set(sequence, row)
 

@@ -16,7 +16,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.limits import context_limit, resolve_defaults, scheduler_config
-from engine.runner.captured import EagerCapture
+from engine.runner.capture import EagerCapture
 from engine.runner.compile_ahead import eager_steps
 from engine.runner.graph_runner import GraphModelRunner
 from kernels.attention.interface import GraphAttentionBackend

@@ -14,8 +14,8 @@ from kernels.attention.torch_plan import Chunk, Context, TorchPlan, TorchPlanner
 from kernels.kv_write import write_kv
 
 
-class LayerCache(NamedTuple):
-    """K and V of one layer. Head-major: gathered blocks give each head a contiguous [context, head_dim]."""
+class HeadMajorCache(NamedTuple):
+    """K and V of one layer. Gathered blocks give each head a contiguous [context, head_dim]."""
 
     keys: torch.Tensor  # [kv_heads, slots, head_dim]
     values: torch.Tensor
@@ -30,19 +30,19 @@ class TorchAttention:
 
     def __init__(self, shape: AttentionShape) -> None:
         self.shape = shape
-        self.caches: list[LayerCache] = []
+        self.caches: list[HeadMajorCache] = []
         self.planner = TorchPlanner(shape, num_blocks=0)
 
     def allocate(self, num_blocks: int) -> None:
         self.planner = TorchPlanner(self.shape, num_blocks)
         self.caches = [self._make_cache(num_blocks) for _ in range(self.shape.num_layers)]
 
-    def _make_cache(self, num_blocks: int) -> LayerCache:
+    def _make_cache(self, num_blocks: int) -> HeadMajorCache:
         s = self.shape
         size = (s.num_kv_heads, num_blocks * s.block_size, s.head_dim)
         keys, values = (_zeros(size, s.dtype, s.device) for _ in range(2))
         by_block = (s.num_kv_heads * num_blocks, s.block_size * s.head_dim)
-        return LayerCache(keys, values, keys.view(by_block), values.view(by_block))
+        return HeadMajorCache(keys, values, keys.view(by_block), values.view(by_block))
 
     def plan(self, batch: AttentionBatch) -> TorchPlan:
         return self.planner.plan(batch)
@@ -59,7 +59,7 @@ class TorchAttention:
             outputs.insert(0, self._attend_decodes(plan, cache, q[: plan.num_decodes]))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def _attend_decodes(self, plan: TorchPlan, cache: LayerCache, q: torch.Tensor) -> torch.Tensor:
+    def _attend_decodes(self, plan: TorchPlan, cache: HeadMajorCache, q: torch.Tensor) -> torch.Tensor:
         """q [decodes, heads, head_dim] to [decodes, heads * head_dim]."""
         if plan.order is None or plan.inverse_order is None:
             return self._attend_group(plan.groups[0].context, cache, q)
@@ -67,7 +67,7 @@ class TorchAttention:
         outputs = [self._attend_group(g.context, cache, q[g.start : g.stop]) for g in plan.groups]
         return torch.cat(outputs).index_select(0, plan.inverse_order)
 
-    def _attend_group(self, context: Context, cache: LayerCache, q: torch.Tensor) -> torch.Tensor:
+    def _attend_group(self, context: Context, cache: HeadMajorCache, q: torch.Tensor) -> torch.Tensor:
         """Query heads that share a KV head take the place of query positions: K and V are not expanded."""
         s = self.shape
         grouped = q.reshape(-1, s.num_heads // s.num_kv_heads, s.head_dim)
@@ -89,7 +89,7 @@ class TorchAttention:
         return out.view(-1, s.num_heads * s.head_dim)
 
     def _attend_chunk(
-        self, chunk: Chunk, cache: LayerCache, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self, chunk: Chunk, cache: HeadMajorCache, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
         """All rows of the step to this chunk's [rows, heads * head_dim]."""
         s = self.shape

@@ -35,7 +35,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeGroup:
+class LengthGroup:
     """Decodes start to stop, of similar length, attended in one call."""
 
     start: int
@@ -58,7 +58,7 @@ class TorchPlan:
     num_decodes: int
     order: torch.Tensor | None  # [num_decodes] decodes by falling length; None: one group, as they come
     inverse_order: torch.Tensor | None
-    groups: list[DecodeGroup]
+    groups: list[LengthGroup]
     chunks: list[Chunk]
 
 
@@ -83,7 +83,7 @@ class TorchPlanner:
             + [self._blocks(length) for length in batch.context_lens[n:]]
         )
         groups = [
-            DecodeGroup(a, b, self._decode_context(lens[a:b], tables[a:b], workspace)) for a, b in ranges
+            LengthGroup(a, b, self._decode_context(lens[a:b], tables[a:b], workspace)) for a, b in ranges
         ]
         chunks, start = [], n
         for i in range(n, len(batch.query_lens)):

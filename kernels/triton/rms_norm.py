@@ -12,9 +12,7 @@ from kernels.triton import pdl
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """`kernels.norm.rms_norm` of rows x [T, N] of any row stride, contiguous inside a row."""
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    _launch(x, x, weight, eps, out, None, add=False)
-    return out
+    return _launch(x, x, weight, eps, None, add=False)
 
 
 def add_rms_norm(
@@ -22,16 +20,14 @@ def add_rms_norm(
     residual: torch.Tensor,
     weight: torch.Tensor,
     eps: float,
-    out: torch.Tensor | None = None,
+    *,
     num_warps: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`kernels.norm.add_rms_norm` of rows x and residual [T, N]: reads each once, overwrites `residual`.
 
-    Row strides are free, last dimensions contiguous. `out` [T, N] may be x itself.
+    Row strides are free, last dimensions contiguous.
     """
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
-    _launch(x, residual, weight, eps, out, num_warps, add=True)
-    return out, residual
+    return _launch(x, residual, weight, eps, num_warps, add=True), residual
 
 
 def _launch(
@@ -39,13 +35,13 @@ def _launch(
     residual: torch.Tensor,
     weight: torch.Tensor,
     eps: float,
-    out: torch.Tensor,
     num_warps: int | None,
     add: bool,
-) -> None:
+) -> torch.Tensor:
     num_rows, size = x.shape
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if num_rows == 0:
-        return
+        return out
     block = triton.next_power_of_2(size)
     trigger = pdl.trigger_code("early" if num_rows <= 256 else "none", x.device)
     _rms_norm_kernel[(num_rows,)](
@@ -54,6 +50,7 @@ def _launch(
         SIZE=size, BLOCK=block, ADD=add, TRIGGER=trigger,
         num_warps=num_warps or min(max(block // 512, 1), 16), **pdl.launch_options(trigger),
     )  # fmt: skip
+    return out
 
 
 @triton.jit

@@ -25,12 +25,11 @@ def sample(
     positions: torch.Tensor,
     *,
     thresholds: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
     block: int = 1024,
     num_warps: int = 4,
     max_programs: int = 1024,
 ) -> torch.Tensor:
-    """argmax(logits + temperature * noise) for each row, [M] int64, written to `out` if given.
+    """argmax(logits + temperature * noise) for each row, [M] int64.
 
     logits [M, V] of any float type and row stride; temperature [M] fp32, seeds and positions [M] int64, all
     contiguous. Only logits of at least thresholds [M] fp32 take part. `block`, `num_warps` and `max_programs`
@@ -38,7 +37,7 @@ def sample(
     """
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1
-    out = torch.empty(num_rows, dtype=torch.int64, device=logits.device) if out is None else out
+    out = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
     if num_rows == 0:
         return out
     tiles = triton.cdiv(vocab_size, block)

@@ -10,12 +10,10 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.triton import pdl
 
 
-def silu_and_mul(
-    gate_up: torch.Tensor, out: torch.Tensor | None = None, *, block: int = 1024, num_warps: int = 4
-) -> torch.Tensor:
+def silu_and_mul(gate_up: torch.Tensor, *, block: int = 1024, num_warps: int = 4) -> torch.Tensor:
     """`kernels.activation.silu_and_mul`: rows [T, 2 * I] of any stride, contiguous inside, to [T, I]."""
     num_rows, size = gate_up.shape[0], gate_up.shape[1] // 2
-    out = torch.empty((num_rows, size), dtype=gate_up.dtype, device=gate_up.device) if out is None else out
+    out = torch.empty((num_rows, size), dtype=gate_up.dtype, device=gate_up.device)
     if num_rows == 0:
         return out
     block = min(block, triton.next_power_of_2(size))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.runner.captured import CudaGraphCapture
+from engine.runner.capture import CudaGraphCapture
 from engine.sampling_params import SamplingParams
 from tests.support.decoders import build_decoder
 from tests.support.engines import SteppedEngine

@@ -16,7 +16,7 @@ from engine.loop import EngineLoop
 from engine.record import EngineCounters, RecentRequests, RequestRecord
 from engine.recorder import Recorder
 from engine.request import NO_TOKEN, FinishReason, Request, StepOutput, TokenLogprobs
-from engine.runner.captured import Capture
+from engine.runner.capture import Capture
 from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.launch import Runner
 from engine.runner.model_runner import ModelRunner

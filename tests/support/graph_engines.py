@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.runner.captured import EagerCapture
+from engine.runner.capture import EagerCapture
 from kernels.attention.interface import AttentionBatch, ChunkBatch, DecodeBatch
 from kernels.attention.torch_backend import TorchAttention
 from tests.support.decoders import build_decoder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.runner.captured import CudaGraphCapture
+from engine.runner.capture import CudaGraphCapture
 from engine.runner.step_buffers import step_buffers
 
 pytestmark = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.config import SchedulerConfig
 from engine.plan import ScheduledSequence, StepPlan
-from engine.runner.captured import EagerCapture
+from engine.runner.capture import EagerCapture
 from engine.runner.graph_runner import GraphModelRunner
 from loadgen.simulator.padding import Padding
 from loadgen.simulator.step_shape import StepShape

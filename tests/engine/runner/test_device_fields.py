@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engine.runner.captured import EagerCapture
-from engine.runner.device_words import DeviceWords
+from engine.runner.capture import EagerCapture
+from engine.runner.device_fields import DeviceFields
 from engine.runner.step_buffers import StepBuffers
 
 FIELDS: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
@@ -20,22 +20,22 @@ FIELDS: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
 def test_what_is_noted_is_there_once_it_is_sent() -> None:
     rng = np.random.default_rng(0)
     device = torch.device("cpu")
-    words, buffers = DeviceWords(FIELDS, device), StepBuffers(1)
-    words.capture(EagerCapture())
-    copies = {name: words[name].numpy().copy() for name in FIELDS}
+    fields, buffers = DeviceFields(FIELDS, device), StepBuffers(1)
+    fields.capture(EagerCapture())
+    copies = {name: fields[name].numpy().copy() for name in FIELDS}
     assert not any(copy.any() for copy in copies.values())
     for _ in range(40):
         for row in rng.permutation(7)[: rng.integers(7)].tolist():
             begin, end = sorted(rng.integers(0, 301, 2).tolist())  # of all rows together more than one upload
             blocks = rng.integers(0, 1 << 31, end - begin)
-            words.note("table", row * 300 + begin, blocks.tolist())
+            fields.note("table", row * 300 + begin, blocks.tolist())
             copies["table"][row, begin:end] = blocks
             copies["length"][row] = rng.integers(1 << 31)
-            words.note("length", row, [int(copies["length"][row])])
+            fields.note("length", row, [int(copies["length"][row])])
             copies["seed"][row] = rng.integers(-(1 << 63), (1 << 63) - 1)
-            words.note_bits("seed", row, np.int64(copies["seed"][row]))
+            fields.note_bits("seed", row, np.int64(copies["seed"][row]))
             copies["temperature"][row] = rng.random()
-            words.note_bits("temperature", row, np.float32(copies["temperature"][row]))
-        words.send(buffers)
+            fields.note_bits("temperature", row, np.float32(copies["temperature"][row]))
+        fields.send(buffers)
         for name, copy in copies.items():
-            np.testing.assert_array_equal(words[name].numpy(), copy)
+            np.testing.assert_array_equal(fields[name].numpy(), copy)

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from engine.runner.captured import Capture
+from engine.runner.capture import Capture
 
 _ALIGNED = 4  # words: kernels like a tensor to begin at a multiple of 16 bytes
 _AT_ONCE = 1024  # words that one upload changes
@@ -21,7 +21,7 @@ class Uploads(Protocol):
         ...
 
 
-class DeviceWords:
+class DeviceFields:
     """Tensors one behind the other in one piece of memory, which is changed in words of 32 bits.
 
     Changes are noted, and `send` makes all of them. The first word belongs to no tensor: whatever pads an
