@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from engine.config import EngineConfig, SchedulerConfig
+from engine.device import resolve_device
 from engine.engine import Engine
-from engine.limits import resolve_defaults, resolve_device
+from engine.limits import resolve_defaults
 from engine.parallel.build import build_parallel_runner
 from engine.record import EngineCounters, EventLog, RecentRequests, StepLog
 from engine.recorder import Recorder
@@ -36,7 +37,7 @@ def build_engine(
     """
     tell = progress or (lambda phase, done, total: None)
     device = resolve_device(config)
-    config = resolve_defaults(config, device)
+    config = resolve_defaults(config, device.type)
     if source is None:
         tell("finding the model", 0, 0)
         source = resolve_model(config.model, config.revision, with_weights=config.load_format != "dummy")

@@ -108,6 +108,11 @@ class EngineConfig:
             self._require(name, value is None or value > 0, "must be above 0")
         fits_one = self.max_model_len is None or self.max_model_len > 1
         self._require("max_model_len", fits_one, "must be at least 2: a token of a prompt, and one after it")
+        budget = self.max_num_batched_tokens
+        has_token_each = budget is None or self.max_num_seqs is None or budget >= self.max_num_seqs
+        self._require(
+            "max_num_batched_tokens", has_token_each, "must be at least --max-num-seqs: one token each"
+        )
         self._require("max_queue", self.max_queue > 0, "must be above 0")
         self._require("itl_target_ms", not (self.itl_target_ms or 0) < 0, "must be 0 or more")
         self._require("pipeline_depth", self.pipeline_depth in (None, 1, 2), "must be 1 or 2")

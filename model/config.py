@@ -53,3 +53,13 @@ class ModelConfig:
     initializer_range: float = 0.02  # standard deviation of weights that nobody has trained
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()  # config.json and generation_config.json together
+
+    @property
+    def num_positions(self) -> int:
+        """Longest sequence. A model that YaRN stretches often states its original length as the maximum."""
+        scaling = self.rope_scaling
+        if scaling is None or scaling.kind != "yarn":
+            return self.max_position_embeddings
+        return max(
+            self.max_position_embeddings, int(scaling.factor * scaling.original_max_position_embeddings)
+        )

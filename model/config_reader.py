@@ -9,6 +9,8 @@ from model.config import ModelConfig, ModelError, RopeScaling
 from model.fields import Fields
 from model.registry import ARCHITECTURES, get_architecture
 from model.source import ModelSource
+from model.weights.gguf_config import config_from_gguf
+from model.weights.gguf_index import GgufIndex
 
 # What transformers takes where a config of that architecture leaves the field out.
 DEFAULT_HEAD_DIM = {"Qwen3ForCausalLM": 128}
@@ -18,13 +20,10 @@ DEFAULT_SLIDING_WINDOW = 4096
 def read_model_config(source: ModelSource) -> ModelConfig:
     """Raises ModelError, which names the file and the field, for a model that cannot be served.
 
-    A folder's is read without torch, which GGUF files need.
+    Needs no torch, but for a GGUF file with the rotary scaling of Llama 3.
     """
     if source.kind == "gguf":
-        from model.weights.gguf_config import config_from_gguf
-        from model.weights.gguf_file import GgufFile
-
-        return config_from_gguf(GgufFile(source.path))
+        return config_from_gguf(GgufIndex(source.path))
     return config_from_folder(source.path)
 
 

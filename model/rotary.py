@@ -32,21 +32,13 @@ class RotaryTable(nn.Module):
         super().__init__()
         self.dtype = dtype
         inverse_frequencies, factor = rotary_frequencies(config)
-        positions = torch.arange(num_positions(config), dtype=torch.float32)
+        positions = torch.arange(config.num_positions, dtype=torch.float32)
         angles = torch.outer(positions, inverse_frequencies)
         table = torch.cat((angles.cos(), angles.sin()), dim=-1).mul_(factor)
         self.register_buffer("table", table.to(device), persistent=False)
 
     def forward(self, positions: torch.Tensor) -> RotaryRows:
         return RotaryRows(*rotary_rows(self.table, positions, self.dtype))
-
-
-def num_positions(config: ModelConfig) -> int:
-    """Positions the table covers. A model that YaRN stretches often states its original length as maximum."""
-    scaling = config.rope_scaling
-    if scaling is None or scaling.kind != "yarn":
-        return config.max_position_embeddings
-    return max(config.max_position_embeddings, int(scaling.factor * scaling.original_max_position_embeddings))
 
 
 def rotary_frequencies(config: ModelConfig) -> tuple[torch.Tensor, float]:

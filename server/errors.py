@@ -17,9 +17,21 @@ from engine.sampling_params import ParameterError
 
 MAX_MESSAGE_LENGTH = 500
 
+HTTP_CODES = {
+    404: "unknown_url",
+    405: "method_not_supported",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+    431: "headers_too_large",
+}
+"""The slug of a failure for which HTTP itself has a status; OpenAI's own where it has one."""
+
 
 class APIError(Exception):
-    """A failure as the client sees it. `code` is the API's slug, `param` names the field at fault."""
+    """A failure as the client sees it. `code` is the API's slug, `param` names the field at fault.
+
+    Only where HTTP's own status says all may the code be left out.
+    """
 
     def __init__(
         self,
@@ -34,7 +46,7 @@ class APIError(Exception):
         super().__init__(message)
         self.status = status
         self.message = message if len(message) <= MAX_MESSAGE_LENGTH else message[:MAX_MESSAGE_LENGTH] + "..."
-        self.code = code
+        self.code = code or HTTP_CODES.get(status)
         self.param = param
         self.type = type or ("server_error" if status >= 500 else "invalid_request_error")
         self.headers = dict(headers or {})

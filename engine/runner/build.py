@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.config import ConfigError, EngineConfig, SchedulerConfig
-from engine.limits import cpu_pool_blocks, gpu_pool_blocks, scheduler_config
+from engine.device import cpu_pool_blocks, gpu_pool_blocks
+from engine.limits import scheduler_config
 from engine.runner.capture import CudaGraphCapture
 from engine.runner.compile_ahead import begin_with_triton, compile_kernels
 from engine.runner.graph_runner import GraphModelRunner
 from engine.runner.model_runner import ModelRunner
 from engine.runner.triton_ahead import wait_for_triton
-from engine.warm_up import warm_up
+from engine.warm_up import OUTPUT_TOKENS, warm_up, warm_up_blocks
 from kernels.attention.interface import GraphAttentionBackend, kv_bytes_per_block
 from kernels.attention.registry import attention_backend
 from model.config import ModelConfig
@@ -68,7 +69,8 @@ def build_runner(
     decoder.attention.allocate(limits.num_blocks)
     runner = _runner(setup, limits, decoder, tell)
     tell("warming up", 0, 0)
-    warm_up(runner, limits, num_seqs=1, num_tokens=min(32, limits.max_model_len - 1))
+    num_tokens = max(1, min(32, limits.max_model_len - OUTPUT_TOKENS))
+    warm_up(runner, limits, num_seqs=1, num_tokens=num_tokens)
     return runner, replace(limits, row_sizes=runner.padding.get("sizes", []))
 
 
@@ -124,7 +126,7 @@ def _peak_bytes_of_a_step(config: EngineConfig, model_config: ModelConfig, decod
     assert config.block_size and config.max_num_seqs and config.max_num_batched_tokens
     num_seqs = config.max_num_seqs
     num_tokens = max(config.max_num_batched_tokens // num_seqs, 1)
-    blocks = num_seqs * (num_tokens // config.block_size + 1)
+    blocks = warm_up_blocks(num_seqs, num_tokens, config.block_size)
     limits: SchedulerConfig = scheduler_config(config, model_config, max(blocks, _context_blocks(config)))
     device = decoder.attention.shape.device
     decoder.attention.allocate(blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.config import EngineConfig
-from engine.device_defaults import DEVICE_DEFAULTS
+from engine.limits import resolve_defaults
 from kernels import quack_gated
 from kernels.attention.flash_compile import FlashKernel, start_compiling
 from model.config import ModelConfig
@@ -30,17 +30,17 @@ def compile_cute_ahead(config: EngineConfig, source: ModelSource) -> int:
 
 
 def _flash_kernels(config: EngineConfig, model: ModelConfig, dtype: str) -> list[FlashKernel]:
-    defaults = DEVICE_DEFAULTS["cuda"]
-    max_num_seqs = config.max_num_seqs or defaults.max_num_seqs
+    config = resolve_defaults(config, "cuda")
+    assert config.block_size and config.max_num_seqs
     return [
         FlashKernel(
             num_seqs=num_seqs,
             num_heads=model.num_heads,
             num_kv_heads=model.num_kv_heads,
             head_dim=model.head_dim,
-            block_size=config.block_size or defaults.block_size,
+            block_size=config.block_size,
             sliding_window=model.sliding_window,
             dtype=dtype,
         )
-        for num_seqs in ([1, max_num_seqs] if max_num_seqs > _MANY_SEQS else [1])
+        for num_seqs in ([1, config.max_num_seqs] if config.max_num_seqs > _MANY_SEQS else [1])
     ]

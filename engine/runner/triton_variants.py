@@ -35,7 +35,7 @@ _LAYERS = 2  # the first and the last: those between launch the same kernels
 def variants_of(config: EngineConfig, model: ModelConfig, gpu: Gpu) -> list[Variant]:
     """Those of an engine on one GPU of this kind."""
     meta = torch.device("meta")
-    config = resolve_defaults(config, torch.device("cuda"))
+    config = resolve_defaults(config, "cuda")
     model = replace(model, num_layers=min(model.num_layers, _LAYERS))
     assert config.block_size and config.max_num_seqs
     with noted_variants(gpu) as variants, torch.inference_mode():

@@ -11,6 +11,7 @@ import torch
 from model.config import ModelConfig
 from model.parallel import LazyTensor
 from model.weights.gguf_file import GgufFile
+from model.weights.gguf_index import ROPE_FACTORS
 
 MODULES = {
     "token_embd": "model.embed_tokens",
@@ -30,8 +31,6 @@ LAYER_MODULES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-# Long-context factors of Llama 3, which are part of the configuration here (see gguf_config).
-ROPE_FACTORS = "rope_freqs.weight"
 LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 

@@ -8,9 +8,7 @@ from typing import Any
 from model.config import ModelConfig, ModelError, RopeScaling
 from model.fields import Fields
 from model.registry import ARCHITECTURES
-from model.rotary import rotary_frequencies
-from model.weights.gguf_checkpoint import ROPE_FACTORS
-from model.weights.gguf_file import GgufFile
+from model.weights.gguf_index import ROPE_FACTORS, GgufIndex
 
 # `general.file_type` of files that are not quantized, to the type that they were made from.
 FILE_TYPE_DTYPES = {0: "float32", 1: "float16"}
@@ -20,7 +18,7 @@ END_TEXTS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_o
 CONTROL_TOKEN = 3  # `tokenizer.ggml.token_type`
 
 
-def config_from_gguf(file: GgufFile) -> ModelConfig:
+def config_from_gguf(file: GgufIndex) -> ModelConfig:
     """Raises ModelError, which names the file and the key, for a model that cannot be served."""
     gguf_name = file.metadata.get("general.architecture")
     architecture = next((name for name, a in ARCHITECTURES.items() if a.gguf_name == gguf_name), None)
@@ -57,7 +55,7 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
     return _with_llama3_scaling(config, file)
 
 
-def _vocab_size(file: GgufFile) -> int:
+def _vocab_size(file: GgufIndex) -> int:
     if "token_embd.weight" not in file.tensors:
         raise ModelError(f"{file.path}: tensor token_embd.weight is missing")
     return file.tensors["token_embd.weight"].shape[0]
@@ -92,7 +90,7 @@ def _rope_scaling(fields: Fields) -> RopeScaling | None:
     )
 
 
-def _with_llama3_scaling(config: ModelConfig, file: GgufFile) -> ModelConfig:
+def _with_llama3_scaling(config: ModelConfig, file: GgufIndex) -> ModelConfig:
     """Llama 3's scaling, which converters store as a tensor of what each frequency is divided by.
 
     The released models share all parameters but the factor, by which the lowest frequency is divided. What
@@ -100,7 +98,10 @@ def _with_llama3_scaling(config: ModelConfig, file: GgufFile) -> ModelConfig:
     """
     if ROPE_FACTORS not in file.tensors:
         return config
-    stored = file.load(ROPE_FACTORS)
+    from model.rotary import rotary_frequencies  # here, since other files are read without torch
+    from model.weights.gguf_file import GgufFile
+
+    stored = GgufFile(file.path).load(ROPE_FACTORS)
     scaling = RopeScaling("llama3", stored.max().item(), LLAMA3_ORIGINAL_LENGTH)
     scaled = replace(config, rope_scaling=scaling)
     divisors = rotary_frequencies(config)[0] / rotary_frequencies(scaled)[0]

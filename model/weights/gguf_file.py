@@ -1,37 +1,26 @@
-"""A GGUF file, or one in parts: its metadata, and its tensors unpacked one at a time from memory maps."""
+"""The tensors of a GGUF file, or of one in parts, unpacked one at a time from memory maps."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from model.config import ModelError
 from model.weights.dequantize import dequantize
-from model.weights.gguf_header import GgufTensor, read_gguf_header
-from model.weights.gguf_parts import gguf_parts
+from model.weights.gguf_header import GgufTensor
+from model.weights.gguf_index import GgufIndex
 
 
-class GgufFile:
-    """`metadata` by key; `tensors` by ggml's names, in file order. Raises ModelError if it is unreadable.
-
-    `path` is the first part of a file in parts; the others stand beside it.
-    """
+class GgufFile(GgufIndex):
+    """The index of a GGUF file, and its tensors. Raises ModelError if it is unreadable."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.metadata: dict[str, Any] = read_gguf_header(self.path).metadata
-        self.tensors: dict[str, GgufTensor] = {}
-        self._bytes: dict[str, torch.Tensor] = {}  # by tensor: those of the whole part that holds it
-        for part in gguf_parts(self.path, self.metadata):
-            tensors = read_gguf_header(part).tensors
-            content = torch.from_file(str(part), size=part.stat().st_size, dtype=torch.uint8)
-            self.tensors |= tensors
-            self._bytes |= dict.fromkeys(tensors, content)
-        expected = self.metadata.get("split.tensors.count", len(self.tensors))
-        if len(self.tensors) != expected:
-            raise ModelError(f"{self.path}: its parts hold {len(self.tensors)} tensors, not {expected}")
+        super().__init__(path)
+        contents = {
+            part: torch.from_file(str(part), size=part.stat().st_size, dtype=torch.uint8)
+            for part in set(self.part_of.values())
+        }
+        self._bytes = {name: contents[part] for name, part in self.part_of.items()}  # of its whole part
 
     def load(
         self,

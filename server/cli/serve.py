@@ -65,14 +65,17 @@ def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socke
 
     progress = StartProgress()
     progress("finding the model")
+    from engine.limits import context_limit
     from engine.runner.cute_ahead import compile_cute_ahead
     from engine.runner.triton_ahead import compile_triton_ahead
+    from model.config_reader import read_model_config
     from model.source import resolve_model
     from server.text_bundle import load_text_bundle
 
     source = resolve_model(
         engine_config.model, engine_config.revision, with_weights=engine_config.load_format != "dummy"
     )
+    context_limit(engine_config, read_model_config(source))  # refused here, before torch takes its seconds
     compile_triton_ahead(engine_config, source)
     compile_cute_ahead(engine_config, source)
     progress("reading the tokenizer")

@@ -37,11 +37,11 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self._refuse(400, "this is no HTTP request")
+            self._refuse(APIError(400, "this is no HTTP request", code="invalid_http"))
         if was_in_head and self._is_in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes")
+                self._refuse(APIError(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes"))
 
     def _parse(self, data: bytes) -> None:
         while True:
@@ -85,15 +85,16 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._offers_upgrade:
             super().on_message_complete()
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, error: APIError) -> None:
         """Answer and close; in the middle of another answer an error would be taken for a part of it."""
         is_answering = (
             self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
         )
         if not is_answering and not self.transport.is_closing():
-            body = orjson.dumps(APIError(status, message).body())
+            body = orjson.dumps(error.body())
             head = (
-                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+                f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
+                "content-type: application/json\r\n"
                 f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)

@@ -122,19 +122,20 @@ def test_b10_unknown_models_are_refused_once(roomy: ServerProcess, client: opena
 
 def test_b11_every_error_has_the_same_shape(roomy: ServerProcess) -> None:
     json_type = {"Content-Type": "application/json"}
-    cases: list[tuple[str, str, bytes, int]] = [
-        ("POST", COMPLETIONS, b'{"prompt":', 400),
-        ("POST", COMPLETIONS, b"[]", 400),
-        ("POST", COMPLETIONS, b"", 400),
-        ("POST", CHAT, b'{"prompt": "\xe9"}', 400),
-        ("GET", COMPLETIONS, b"", 405),
-        ("POST", "/v1/nope", b"{}", 404),
+    cases: list[tuple[str, str, bytes, int, str]] = [
+        ("POST", COMPLETIONS, b'{"prompt":', 400, "invalid_json"),
+        ("POST", COMPLETIONS, b"[]", 400, "invalid_json"),
+        ("POST", COMPLETIONS, b"", 400, "invalid_json"),
+        ("POST", CHAT, b'{"prompt": "\xe9"}', 400, "invalid_json"),
+        ("GET", COMPLETIONS, b"", 405, "method_not_supported"),
+        ("POST", "/v1/nope", b"{}", 404, "unknown_url"),
     ]
-    for method, path, content, status in cases:
+    for method, path, content, status, code in cases:
         response = roomy.http.request(method, path, content=content, headers=json_type)
         assert response.status_code == status
         assert set(response.json()) == {"error"}
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+        assert response.json()["error"]["code"] == code
 
 
 def test_l3_exactly_the_context_is_the_limit(roomy: ServerProcess) -> None:

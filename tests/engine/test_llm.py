@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,16 @@ def test_texts_equal_those_of_transformers(hf_and_llm: tuple[Any, LLM]) -> None:
         assert output["token_ids"] == expected[0, ids.shape[1] :].tolist()
         assert output["text"] == llm.tokenizer.decode(output["token_ids"])
         assert output["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("limits", [{"max_model_len": 2}, {"max_model_len": 16}, {"num_kv_blocks": 1}])
+def test_an_engine_of_the_smallest_context_starts(tmp_path: Path, limits: dict[str, int]) -> None:
+    save_tiny_model(tmp_path, "qwen3", with_tokenizer=True)
+    with closing(
+        LLM(str(tmp_path), dtype="float32", block_size=16, max_num_batched_tokens=4, **limits)
+    ) as llm:
+        (output,) = llm.generate([[5]], SamplingParams(max_tokens=1))
+    assert len(output["token_ids"]) == 1
 
 
 def test_a_stop_string_cuts_the_text_and_ends_the_generation(hf_and_llm: tuple[Any, LLM]) -> None:

@@ -88,8 +88,9 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
         value = st.just({"root_path": "/p", "metrics_prefix": "vllm"}[name])
     if name == "ssl_keyfile":  # needs a certificate
         value = st.nothing()
-    if name in ("tensor_parallel_size", "max_model_len"):
-        value = st.just({"tensor_parallel_size": 1, "max_model_len": 2}[name])
+    bounded = {"tensor_parallel_size": 1, "max_model_len": 2, "max_num_batched_tokens": 2}
+    if name in bounded:
+        value = st.just(bounded[name])
     if setting.is_tuple:
         value = st.lists(value, max_size=2)
     return value | st.none() if setting.is_optional else value
@@ -156,6 +157,7 @@ def test_a_bad_file_gives_one_line_that_names_key_and_file(
         (["--shutdown-timeout", "nan"], "--shutdown-timeout"),
         (["--api-key", ""], "--api-key"),
         (["--metrics-prefix", "a-b"], "--metrics-prefix"),
+        (["--max-num-seqs", "64", "--max-num-batched-tokens", "32"], "--max-num-batched-tokens"),
     ],
 )
 def test_a_bad_value_gives_one_line_that_names_the_flag(
@@ -164,6 +166,20 @@ def test_a_bad_value_gives_one_line_that_names_the_flag(
     assert main(["serve", *argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert named in line
+
+
+def test_a_context_beyond_the_models_is_refused_before_torch_is_loaded() -> None:
+    script = (
+        "import sys; from server.cli.main import main; code = main(['serve', *sys.argv[1:]]);"
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    command = [sys.executable, "-c", script, "--port", "0", "--max-model-len", "100000"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "octavo: finding the model ...",
+        "octavo: --max-model-len of 100000 is more than the model's 8192 positions",
+    ]
 
 
 @pytest.mark.parametrize("argv", [["serve", "--port", "x"], ["serve", "--max-num"], ["nonsense"], []])

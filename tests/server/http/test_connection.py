@@ -56,7 +56,7 @@ def test_what_is_no_http_gets_an_error_object(served: Any, noise: bytes) -> None
     with connect(served.url) as connection:
         connection.sendall(noise)
         status, error = error_of(read_all(connection))
-    assert (status, error["type"]) == (b"400", "invalid_request_error")
+    assert (status, error["type"], error["code"]) == (b"400", "invalid_request_error", "invalid_http")
 
 
 @pytest.mark.parametrize("parts", [1, 7], ids=["at once", "in parts"])

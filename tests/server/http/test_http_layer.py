@@ -80,7 +80,7 @@ def test_json_content_types(served: Any, content_type: str) -> None:
 def test_other_content_types(served: Any, content_type: str | None) -> None:
     headers = {} if content_type is None else {"Content-Type": content_type}
     answer = served.http.post(COMPLETIONS, content=b'{"prompt": "a"}', headers=headers)
-    assert answer.status_code == 415
+    assert answer.status_code == 415 and answer.json()["error"]["code"] == "unsupported_media_type"
     assert "Content-Type: application/json" in answer.json()["error"]["message"]
 
 
@@ -106,6 +106,7 @@ def test_body_limit(serve: Any) -> None:
             answer = served.http.post(COMPLETIONS, content=content, headers=JSON_TYPE)
             assert answer.status_code == 413
             assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+            assert answer.json()["error"]["code"] == "request_too_large"
         assert served.http.post(COMPLETIONS, content=exact, headers=JSON_TYPE).status_code == 200
 
 
