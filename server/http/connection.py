@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import httptools
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.errors import APIError
 
@@ -28,9 +28,17 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._unanswered: list[RequestResponseCycle] = []  # the first is being answered, others wait behind it
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tells all requests; uvicorn only the one that was read last."""
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._is_in_head
@@ -80,6 +88,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offers_upgrade:
             super().on_headers_complete()
+            self._unanswered.append(self.cycle)
+
+    def on_response_complete(self) -> None:
+        del self._unanswered[0]
+        super().on_response_complete()
 
     def on_message_complete(self) -> None:
         if not self._offers_upgrade:
@@ -87,10 +100,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: APIError) -> None:
         """Answer and close; in the middle of another answer an error would be taken for a part of it."""
-        is_answering = (
-            self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
-        )
-        if not is_answering and not self.transport.is_closing():
+        is_within_answer = self._unanswered and self._unanswered[0].response_started
+        if not is_within_answer and not self.transport.is_closing():
             body = orjson.dumps(error.body())
             head = (
                 f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"

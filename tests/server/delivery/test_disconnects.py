@@ -51,6 +51,17 @@ def test_a_dropped_connection_aborts(serve: Any, stream: bool, paused: bool) -> 
         assert answer.json()["choices"][0]["text"] == "next"
 
 
+def test_a_dropped_connection_aborts_though_another_request_waits_behind(serve: Any) -> None:
+    """The server reads no further then, so that it learns of the end by what it writes."""
+    with serve(engine={"step_s": 0.01}) as served:
+        connection = open_request(served.url, COMPLETIONS, {"prompt": "a", "stream": True, **ENDLESS})
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_until(lambda: served.engine.num_running == 1)
+        connection.close()
+        wait_until(lambda: served.engine.num_running == 0, seconds=2)
+        assert len(served.engine.aborted) == 1
+
+
 def test_a_connection_dropped_within_its_request_is_no_fault(served: Any, caplog: Any) -> None:
     url = httpx.URL(served.url)
     before = len(served.engine.submitted)
