@@ -28,7 +28,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._unanswered: list[RequestResponseCycle] = []  # the first is being answered, others wait behind it
+        self._unanswered: list[RequestResponseCycle] = []  # the first is being answered, others wait
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
