@@ -16,10 +16,10 @@ from loadgen.simulator.step_model import (
     LONGEST_CONTEXT,
     NUM_CHUNKS,
     PADDED_ROWS,
-    UNEVEN_CONTEXT,
     Curve,
     RoomCost,
     StepCost,
+    attention_s,
 )
 from loadgen.simulator.step_times import MeasuredStep
 
@@ -28,10 +28,10 @@ _MIN_LAST = 10  # in the last one, which says how the curve goes on
 _EACH = 16  # so many rows at most: a knot for each number
 _GROWTH = 1.2  # of the knots above
 _NOISE_LEVELS = 50
-_ROUNDS = 3
+_ROUNDS = 12
 _LEADS = 40  # that are tried
-_UNEVEN = 0.25  # a context is uneven that exceeds the mean by so much of itself
-_MIN_UNEVEN = 10  # steps, for what such a context costs to be told
+_CROWD = 32  # contexts as long as the longest, or the memory is what all wait for
+_MIN_LONGEST = 10  # steps, for what the longest context costs to be told
 _MIN_IN_ROOM = 30  # steps, for what decodes cost in it to be told
 _MIN_AT_REST = 30  # steps, for what a launch lacks to be told
 
@@ -39,9 +39,8 @@ _MIN_AT_REST = 30  # steps, for what a launch lacks to be told
 def decode_cost(steps: Sequence[MeasuredStep], padding: Padding, lead_s: float) -> StepCost:
     fit = _CostFit(steps, padding, lead_s)
     fit.add_rows(padding.decode_sizes)
-    for name in (DECODE_CONTEXT, LONGEST_CONTEXT):
-        fit.add_slope(name)
-    fit.add_uneven_context(padding.decode_sizes)
+    fit.add_slope(DECODE_CONTEXT)
+    fit.add_longest_context(padding.decode_sizes)
     return fit.solve()
 
 
@@ -50,7 +49,7 @@ def chunk_cost(
 ) -> StepCost:
     """A token that decodes attend to costs as in `decode_only`, whose steps tell it far better."""
     fit = _CostFit(steps, padding, lead_s)
-    fit.set_slope(DECODE_CONTEXT, decode_only.slopes.get(DECODE_CONTEXT, 0.0))
+    fit.set_context(decode_only.slopes.get(DECODE_CONTEXT, 0.0))
     fit.add_rows(padding.sizes)
     for name in (NUM_CHUNKS, CHUNK_WORK):
         fit.add_slope(name)
@@ -89,17 +88,16 @@ class _CostFit:
         self._padding = padding
         self._seconds = np.array([step.device_s - step.waited_s(lead_s) for step in steps])
         self._exertion = np.array([step.exertion for step in steps])
-        self._known_s = np.zeros(len(steps))  # of the seconds, what need not be fitted
         self._known_slopes: dict[str, float] = {}
         self._columns: list[np.ndarray] = []
         self._slopes: dict[str, int] = {}  # these say which columns are whose
         self._rows = 0, np.empty(0, np.int64)
-        self._uneven = 0, np.empty(0, np.int64)
+        self._longest = 0, np.empty(0, np.int64)
         self._rooms: list[int] = []
+        self._of_longest: list[int] = []  # all columns of what the longest context costs
 
-    def set_slope(self, name: str, seconds: float) -> None:
-        self._known_slopes[name] = seconds
-        self._known_s += seconds * self._column(name)
+    def set_context(self, seconds: float) -> None:
+        self._known_slopes[DECODE_CONTEXT] = seconds
 
     def add_slope(self, name: str) -> None:
         self._slopes[name] = self._add([self._column(name)])
@@ -122,14 +120,16 @@ class _CostFit:
         longest = self._column(LONGEST_CONTEXT)
         places = {room: self._add([costs_as == room, (costs_as == room) * longest]) for room in seen}
         self._rooms = [places[room] for room in as_rooms]
+        self._of_longest += [place + 1 for place in places.values()]
 
-    def add_uneven_context(self, sizes: Sequence[int]) -> None:
-        """A slope that changes with the rows: few leave a long context room to be split, many hide it."""
-        rows, uneven = self._column(PADDED_ROWS), self._column(UNEVEN_CONTEXT)
-        knots = _knots(rows[uneven > _UNEVEN * self._column(LONGEST_CONTEXT)], sizes, _MIN_UNEVEN)
+    def add_longest_context(self, sizes: Sequence[int]) -> None:
+        """A slope that changes with the rows: the more there are, the less attention splits contexts."""
+        rows, longest = self._column(PADDED_ROWS), self._column(LONGEST_CONTEXT)
+        knots = _knots(rows[_CROWD * longest > self._column(DECODE_CONTEXT)], sizes, _MIN_LONGEST)
         if len(knots):
-            weights = [np.interp(rows, knots, unit) for unit in np.eye(len(knots))]
-            self._uneven = self._add([weight * uneven for weight in weights]), knots
+            place = self._add([np.interp(rows, knots, unit) * longest for unit in np.eye(len(knots))])
+            self._longest = place, knots
+            self._of_longest += range(place, place + len(knots))
 
     def solve(self) -> StepCost:
         """seconds = cost / (1 - slowdown * exertion) = cost + slowdown * exertion * seconds.
@@ -138,25 +138,50 @@ class _CostFit:
         """
         if not self._steps:
             return StepCost()
-        design, unknown_s = np.stack(self._columns, axis=1), self._seconds - self._known_s
-        x, slowdown = robust_nonnegative(design, unknown_s), 0.0
-        if self._exertion.any():
-            for _ in range(_ROUNDS):
-                expected = (design @ x + self._known_s) / self._speed(slowdown)
-                column = (self._exertion * expected)[:, None]
-                *levels, slowdown = robust_nonnegative(np.hstack([design, column]), unknown_s).tolist()
-                x = np.array(levels)
-        (row_place, row_knots), (place, knots) = self._rows, self._uneven
+        shares = np.ones((2, len(self._steps)))
+        x, slowdown = np.zeros(len(self._columns)), 0.0
+        for _ in range(_ROUNDS):
+            design, known_s = self._linear(x, shares)
+            slow_s = self._exertion * (design @ x + known_s) / self._speed(slowdown) * x.any()
+            *levels, slowdown = robust_nonnegative(
+                np.column_stack([design, slow_s]), self._seconds - known_s
+            ).tolist()
+            x = np.array(levels)
+            shares = (shares + self._shares(x)) / 2  # or it would swing from one part to the other
+        design, known_s = self._linear(x, self._shares(x))
+        (row_place, row_knots), (place, knots) = self._rows, self._longest
         return StepCost(
             slowdown=slowdown,
-            noise=_noise(
-                self._seconds * self._speed(slowdown) / np.maximum(design @ x + self._known_s, 1e-9)
-            ),
+            noise=_noise(self._seconds * self._speed(slowdown) / np.maximum(design @ x + known_s, 1e-9)),
             rows=Curve(row_knots.tolist(), np.cumsum(x[row_place : row_place + len(row_knots)]).tolist()),
             slopes=self._known_slopes | {name: float(x[place]) for name, place in self._slopes.items()},
-            uneven_context=Curve(knots.tolist(), x[place : place + len(knots)].tolist()),
+            longest_context=Curve(knots.tolist(), x[place : place + len(knots)].tolist()),
             rooms=[RoomCost(*x[place : place + 2].tolist()) for place in self._rooms],
         )
+
+    def _linear(self, x: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The design, and what of the seconds is known, with attention made linear by its `_shares`."""
+        design = np.stack(self._columns, axis=1)
+        design[:, self._of_longest] *= shares[1][:, None]
+        if DECODE_CONTEXT in self._slopes:
+            design[:, self._slopes[DECODE_CONTEXT]] *= shares[0]
+            return design, np.zeros(len(self._steps))
+        return design, self._all_contexts_s(x) * shares[0]
+
+    def _shares(self, x: np.ndarray) -> np.ndarray:
+        """The derivatives of `attention_s` at the solution `x`, [2, M].
+
+        It is homogeneous, so it is the sum of its derivatives times its arguments (Euler).
+        """
+        longest_s = sum((self._columns[place] * x[place] for place in self._of_longest), np.zeros(1))
+        parts_s = np.stack(np.broadcast_arrays(self._all_contexts_s(x), longest_s))
+        shares: np.ndarray = (parts_s / np.maximum(attention_s(*parts_s), 1e-12)) ** 2
+        return shares
+
+    def _all_contexts_s(self, x: np.ndarray) -> np.ndarray:
+        place = self._slopes.get(DECODE_CONTEXT)
+        slope = self._known_slopes.get(DECODE_CONTEXT, 0.0) if place is None else x[place]
+        return self._column(DECODE_CONTEXT) * slope
 
     def _speed(self, slowdown: float) -> np.ndarray:
         return np.maximum(1 - slowdown * self._exertion, LEAST_SPEED)

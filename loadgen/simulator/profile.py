@@ -14,7 +14,7 @@ from loadgen.simulator.padding import Padding
 from loadgen.simulator.step_model import StepModel
 from loadgen.simulator.step_shape import StepShape
 
-SCHEMA = "octavo.simulator.profile/3"
+SCHEMA = "octavo.simulator.profile/4"
 
 
 class ProfileError(ValueError):

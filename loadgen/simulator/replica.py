@@ -225,8 +225,8 @@ class Replica:
             begun_ns = max(launched_ns, self._device_free_ns)
             computing_ns = max(begun_ns, launched_ns + times.lead_ns)
             ready_ns = computing_ns + int(seconds(self._exertion.before(computing_ns)) * 1e9)
-            if shape.prompt_rows:
-                self._exertion.add(ready_ns, shape.prompt_rows)
+            if shape.num_chunks:
+                self._exertion.add(computing_ns, ready_ns)
         if self._pacer is not None:
             self._pacer.observe((self.now_ns - planned_ns) / 1e9)
         self._device_free_ns = ready_ns

@@ -1,9 +1,9 @@
 """How long the device computes a step, from its shape and from what it did before.
 
 Steps with and without prompt chunks are different machines (other kernels, other graphs), so each kind has a
-cost of its own: a monotone curve over rows, which are padded as the server pads them, straight lines over the
-rest, and a slowdown where the device has just computed prompts. What decodes cost beside chunks depends on
-the room that the graph of the step keeps for them.
+cost of its own: a monotone curve over rows, which are padded as the server pads them, what the decodes'
+attention takes, straight lines over the rest, and a slowdown where the device has just computed prompts. What
+decodes cost beside chunks depends on the room that the graph of the step keeps for them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,30 @@ import itertools
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from loadgen.simulator.padding import Padding
 from loadgen.simulator.step_shape import StepShape
 
+_Seconds = TypeVar("_Seconds", float, np.ndarray)
+
 _NOISE_PERIOD = 1 << 14  # draws before they repeat
 LEAST_SPEED = 0.5  # of a device that has computed prompts for long
 
 PADDED_ROWS = "padded_rows"
-SLOPES = ("decode_context", "num_chunks", "chunk_work", "longest_context")
-DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK, LONGEST_CONTEXT = SLOPES
-UNEVEN_CONTEXT = "uneven_context"
+SLOPES = ("decode_context", "num_chunks", "chunk_work")
+DECODE_CONTEXT, NUM_CHUNKS, CHUNK_WORK = SLOPES
+LONGEST_CONTEXT = "longest_context"
+
+
+def attention_s(all_s: _Seconds, longest_s: _Seconds) -> _Seconds:
+    """How long decodes attend, if the memory brings all contexts in `all_s`, and one multiprocessor goes
+    through its part of the longest one in `longest_s`: the longer of both, and more where they are alike.
+    """
+    seconds: _Seconds = (all_s * all_s * all_s + longest_s * longest_s * longest_s) ** (1 / 3)
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +71,21 @@ class RoomCost:
     """Seconds that decodes add to a step with chunks, beside what all contexts cost."""
 
     level: float = 0.0  # whatever their number
-    longest_context: float = 0.0  # for each token that the one furthest on attends to
+    longest_context: float = 0.0  # for each token of it, as in `StepCost`
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds of one kind of step: a curve over padded rows, slopes by name (`SLOPES`), slowdown, noise."""
+    """Seconds of one kind of step: a curve over padded rows, slopes by name (`SLOPES`), slowdown, noise.
+
+    Those of `decode_context` and `longest_context` are the arguments of `attention_s`.
+    """
 
     rows: Curve = field(default_factory=Curve)
     slopes: dict[str, float] = field(default_factory=dict)
-    slowdown: float = 0.0  # share of its speed that the device loses for each row of its `Exertion`
+    slowdown: float = 0.0  # share of its speed that the device loses at an `Exertion` of 1
     noise: list[float] = field(default_factory=list)  # measured over predicted, as equally likely factors
-    uneven_context: Curve = field(default_factory=Curve)  # for each token of it, over padded rows
+    longest_context: Curve = field(default_factory=Curve)  # for each token of it, over padded rows
     rooms: list[RoomCost] = field(default_factory=list)  # of `Padding.room_of`, but for no decodes
 
     @classmethod
@@ -82,7 +95,7 @@ class StepCost:
             value["slopes"],
             value["slowdown"],
             value["noise"],
-            Curve(**value["uneven_context"]),
+            Curve(**value["longest_context"]),
             [RoomCost(**room) for room in value["rooms"]],
         )
 
@@ -143,15 +156,13 @@ class StepTimer:
         tables, noise, padded_rows = self._decode, self._decode_noise, self._padding.rows_of(shape)
         num, context, *_, longest = shape
         level = tables.padded[padded_rows]
-        of_context, of_longest, of_uneven = tables.context, tables.longest, tables.uneven[padded_rows]
-        slowdown = tables.slowdown
+        of_context, of_longest, slowdown = tables.context, tables.longest[padded_rows], tables.slowdown
 
         def price(exertion: float) -> float:
             nonlocal context, longest
-            seconds = level + of_context * context + of_longest * longest
-            uneven_context = longest - context / num
-            if uneven_context > 0:
-                seconds += of_uneven * uneven_context
+            all_s, longest_s = of_context * context, of_longest * longest
+            seconds: float = (all_s * all_s * all_s + longest_s * longest_s * longest_s) ** (1 / 3)
+            seconds += level
             context += num
             longest += 1
             if exertion:
@@ -176,8 +187,8 @@ def _factors(levels: list[float], seed: int | None) -> Iterator[float]:
 class _Tables:
     def __init__(self, cost: StepCost, padding: Padding, max_rows: int) -> None:
         self.padded = cost.rows.table(max_rows)
-        self.context, self.chunk, self.work, self.longest = (cost.slopes.get(name, 0.0) for name in SLOPES)
-        self.uneven = cost.uneven_context.level_table(max_rows)
+        self.context, self.chunk, self.work = (cost.slopes.get(name, 0.0) for name in SLOPES)
+        self.longest = cost.longest_context.level_table(max_rows)
         self.slowdown = cost.slowdown
         self._rooms = [RoomCost(), *cost.rooms]
         self._padding = padding
@@ -185,12 +196,12 @@ class _Tables:
     def of_shape(self, shape: StepShape, padded_rows: int) -> float:
         decode_rows, decode_context, num_chunks, _, chunk_work, longest_context = shape
         room = self._rooms[min(self._padding.room_of(decode_rows), len(self._rooms) - 1)]
+        of_longest = self.longest[padded_rows] + room.longest_context
+        attention: float = attention_s(self.context * decode_context, of_longest * longest_context)
         return (
             self.padded[padded_rows]
             + room.level
-            + self.context * decode_context
-            + (self.longest + room.longest_context) * longest_context
+            + attention
             + self.chunk * num_chunks
             + self.work * chunk_work
-            + self.uneven[padded_rows] * shape.uneven_context
         )

@@ -14,7 +14,7 @@ class StepShape(NamedTuple):
     num_chunks: int
     prompt_rows: int
     chunk_work: int  # query-key pairs of the chunks' attention: rows * (start + rows / 2), summed
-    longest_context: int = 0  # of one decode: in a small batch its attention ends last
+    longest_context: int = 0  # of one decode
 
     @property
     def num_sequences(self) -> int:
@@ -23,11 +23,6 @@ class StepShape(NamedTuple):
     @property
     def total_rows(self) -> int:
         return self.decode_rows + self.prompt_rows
-
-    @property
-    def uneven_context(self) -> float:
-        """By how much the longest context of a decode exceeds their mean."""
-        return max(self.longest_context - self.decode_context / max(self.decode_rows, 1), 0.0)
 
 
 def shape_of_plan(plan: StepPlan) -> StepShape:

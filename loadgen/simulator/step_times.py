@@ -64,8 +64,10 @@ def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
                 pause_s=pause_ns / 1e9 if pause_ns < _IDLE_NS else None,
             )
         )
-        free_ns = _ended_ns(entry, max(launched_ns, free_ns))
-        exertion.add(free_ns, shape.prompt_rows)
+        begun_ns = max(launched_ns, free_ns)
+        free_ns = _ended_ns(entry, begun_ns)
+        if shape.num_chunks:
+            exertion.add(begun_ns, free_ns)
     return steps
 
 

@@ -26,10 +26,12 @@ SCHEDULE_NS, LAUNCH_NS, COMMIT_NS, LEAD_NS = 20_000, 400_000, 40_000, 150_000
 # As STEP_MODEL, but padded, slowed down by prompts, and waiting for the longest context.
 PADDED = replace(
     STEP_MODEL,
-    decode_only=replace(STEP_MODEL.decode_only, slowdown=2e-4, uneven_context=Curve([4, 16], [2e-7, 1.5e-6])),
+    decode_only=replace(
+        STEP_MODEL.decode_only, slowdown=0.05, longest_context=Curve([4, 16], [2e-7, 1.5e-6])
+    ),
     with_chunks=replace(
         STEP_MODEL.with_chunks,
-        slowdown=3e-4,
+        slowdown=0.1,
         rooms=[RoomCost(0.001, 5e-7), RoomCost(0.003)],
     ),
     padding=Padding(decode_sizes=[1, 4, 8, 16, 32], sizes=[64, 128, 192], decode_rooms=[8, 32]),
@@ -87,7 +89,8 @@ def make_log(depth: int, *, noise: float, count: int = 3000) -> list[StepEntry]:
         entry.launch_ns = LAUNCH_NS + (step_ns if depth == 1 else 0)
         entry.collected_at_ns = launched_ns + entry.launch_ns
         entry.collect_ns = ended_ns - entry.collected_at_ns
-        exertion.add(ended_ns, shape.prompt_rows)
+        if shape.num_chunks:
+            exertion.add(computing_ns, ended_ns)
         free_ns = ended_ns
         entries.append(entry)
     return entries
@@ -99,7 +102,7 @@ def worst_error(fitted: StepModel, true: StepModel) -> float:
     shapes = [StepShape(rows, rows * 800, 0, 0, 0, 800) for rows in range(1, 33)]
     shapes += [StepShape(rows, rows * 800, 0, 0, 0, 1400) for rows in range(3, 33)]
     shapes += [StepShape(rows, rows * 800, 2, 100, 60_000, 1400 * bool(rows)) for rows in range(0, 33, 4)]
-    exertions = (0.0, 200.0) if true is PADDED else (0.0,)
+    exertions = (0.0, 0.8) if true is PADDED else (0.0,)
     pairs = [[timer.seconds(shape, e) for timer in timers] for shape in shapes for e in exertions]
     return max(abs(found / real - 1) for real, found in pairs)
 
@@ -189,7 +192,7 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
     assert read_profile(tmp_path / "profile.json") == profile
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "octavo.simulator.profile/3"}', None])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": "octavo.simulator.profile/4"}', None])
 def test_a_file_that_is_no_profile_is_named(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     if content is not None:

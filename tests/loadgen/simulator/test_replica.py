@@ -20,7 +20,7 @@ from engine.scheduler import Scheduler
 from loadgen.schedule import ScheduledRequest
 from loadgen.simulator.profile import HostCosts, LaunchCost, Line, Profile, max_step_rows
 from loadgen.simulator.replica import NEVER, Replica
-from loadgen.simulator.step_model import LONGEST_CONTEXT, Curve, StepTimer
+from loadgen.simulator.step_model import Curve, StepTimer
 from loadgen.simulator.step_shape import shape_of_entry, shape_of_plan
 from loadgen.simulator.token_times import TokenTimes
 from loadgen.simulator.workload import TOKEN, RequestMaker
@@ -196,10 +196,9 @@ def test_quiet_turns_are_what_they_are_one_by_one(depth: int, blocking: bool, li
     profile = make_profile(depth=depth, blocking=blocking, **limits)
     decode_only = replace(
         profile.step.decode_only,
-        slopes=profile.step.decode_only.slopes | {LONGEST_CONTEXT: 1e-7},
         slowdown=1e-4,
         noise=[0.7, 1.0, 1.1, 1.3],
-        uneven_context=Curve([2, 8], [1e-6, 3e-6]),
+        longest_context=Curve([2, 8], [1e-6, 3e-6]),
     )
     timer = StepTimer(replace(profile.step, decode_only=decode_only), max_rows=256)
     load = random_load(40, seed=depth, rate=25)
