@@ -59,7 +59,12 @@ class StepEntries:
         times = {phase: [getattr(entry, f"{phase}_ns") / 1e3 for entry in self.entries] for phase in _WHOLE}
         times["whole"] = [sum(step) for step in zip(*times.values(), strict=True)]
         return {
-            name: {"wall_us": statistics.median(us), "wall_p90_us": _p90(us)} for name, us in times.items()
+            name: {
+                "wall_p5_us": _percentile(us, 5),
+                "wall_us": statistics.median(us),
+                "wall_p90_us": _percentile(us, 90),
+            }
+            for name, us in times.items()
         }
 
 
@@ -179,8 +184,8 @@ def measure(
     driver.empty()
 
 
-def _p90(values: list[float]) -> float:
-    return sorted(values)[len(values) * 9 // 10]
+def _percentile(values: list[float], percent: int) -> float:
+    return sorted(values)[len(values) * percent // 100]
 
 
 def _figures(calls: list[tuple[float, float]], num_steps: int) -> dict[str, float]:
@@ -189,17 +194,17 @@ def _figures(calls: list[tuple[float, float]], num_steps: int) -> dict[str, floa
     return {
         "calls": len(calls) / num_steps,
         "wall_us": statistics.median(walls),
-        "wall_p90_us": _p90(walls),
+        "wall_p90_us": _percentile(walls, 90),
         "cpu_us": statistics.median(cpus),
     }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     head = [f"| | {' | '.join(row['surroundings'] for row in rows)} |", f"| --- |{' --- |' * len(rows)}"]
-    lines = [f"\n## {rows[0]['case']}: us a step, wall p50 / wall p90", "", *head]
+    lines = [f"\n## {rows[0]['case']}: us a step, wall p5 / p50 / p90", "", *head]
     for phase in (*_WHOLE, "whole"):
         steps = [row["steps"][phase] for row in rows]
-        texts = [f"{step['wall_us']:.0f} / {step['wall_p90_us']:.0f}" for step in steps]
+        texts = [" / ".join(f"{us:.0f}" for us in step.values()) for step in steps]
         lines.append(f"| {phase} | {' | '.join(texts)} |")
     lines += ["", "us a call, wall p50 / wall p90 / CPU p50", "", *head]
     for part in _PARTS:
@@ -217,7 +222,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="model folder")
     parser.add_argument("--load-format", default="auto", help="dummy: random weights (default: auto)")
     parser.add_argument("--cases", default="1x300,48x300,256x300,512x300,1x300+1024,48x300+512")
-    parser.add_argument("--steps", type=int, default=100, help="of each case (default: 100)")
+    parser.add_argument("--steps", type=int, default=150, help="of each case (default: 150)")
     parser.add_argument("--seconds", type=float, default=60, help="no case begins later (default: 60)")
     parser.add_argument("--out", type=Path, required=True, help="folder for host_step.json and host_step.md")
     arguments = parser.parse_args()
