@@ -93,14 +93,16 @@ def invalid_causes(env: dict[str, Any], load: dict[str, Any]) -> list[str]:
 
 
 def _lag_cause(env: dict[str, Any], load: dict[str, Any], name: str) -> str:
-    if load["pacing_lag_ms"][name] > load["lag_ms"][name] / 2:
-        stall = f"; its event loop was once busy for {_short(load['stall_max_ms'])} ms"
-        return "the client fell behind (its CPU, or other work on this machine)" + (
-            stall if load["stall_max_ms"] > STALL_LIMIT_MS else ""
-        )
-    if env.get("max_inflight") and load["max_in_flight"] >= env["max_inflight"]:
-        return f"requests waited for --max-inflight {env['max_inflight']}"
-    return "opening connections took long"
+    most_ms = load["lag_ms"][name] / 2
+    if load["pacing_lag_ms"][name] <= most_ms:
+        if env.get("max_inflight") and load["max_in_flight"] >= env["max_inflight"]:
+            return f"requests waited for --max-inflight {env['max_inflight']}"
+        if load["connect_ms"]["n"] and load["connect_ms"]["max"] > most_ms:
+            return "opening connections took long"
+    stall = f"; its event loop was once busy for {_short(load['stall_max_ms'])} ms"
+    return "the client fell behind (its CPU, or other work on this machine)" + (
+        stall if load["stall_max_ms"] > STALL_LIMIT_MS else ""
+    )
 
 
 def _short(value_ms: float) -> str:

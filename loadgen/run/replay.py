@@ -24,6 +24,7 @@ from loadgen.run.retry import retry_delay_ns
 from loadgen.run.timer import make_timer
 from loadgen.schedule import NS_PER_S, ScheduledRequest
 
+LEAD_NS = 100_000  # a timer wakes some 50 us late, and making a request ready takes about as long
 BEAT_S = 0.01  # how often the event loop is looked at for stalls
 BEATS_PER_TICK = 10
 
@@ -139,22 +140,22 @@ class Replay:
             heapq.heappush(self._due, _Due(due_ns, place, due_ns, attempt=0))
 
     def _release_due(self) -> None:
-        """Dispatch all that is due and ask to be woken for the next."""
+        """Dispatch all that is due and ask to be woken for the next, early enough to make it ready."""
         while self._due:
-            now_ns = time.monotonic_ns()
-            if self._due[0].release_ns > now_ns:
-                self._timer.wake_at(self._due[0].release_ns)
+            wake_ns = self._due[0].release_ns - LEAD_NS
+            if wake_ns > time.monotonic_ns():
+                self._timer.wake_at(wake_ns)
                 return
             due = heapq.heappop(self._due)
             exchange = Exchange(
-                self._requests[due.place].payload,
+                [b"".join(self._requests[due.place].payload)],
                 index=due.place,
                 attempt=due.attempt,
                 due_ns=due.due_ns,
-                dispatched_ns=now_ns,
                 done=self._exchange_ended,
             )
-            self.max_lag_ns = max(self.max_lag_ns, now_ns - due.release_ns)
+            exchange.dispatched_ns = _wait_until(due.release_ns)
+            self.max_lag_ns = max(self.max_lag_ns, exchange.dispatched_ns - due.release_ns)
             if len(self._flying) < self._max_inflight:
                 self._send(exchange)
             else:
@@ -198,6 +199,13 @@ class Replay:
     def _check_done(self) -> None:
         if not (self._due or self._flying or self._waiting or self._ended):
             self._all_done.set()
+
+
+def _wait_until(when_ns: int) -> int:
+    """For as short a time as no timer keeps. Returns the time of the monotonic clock."""
+    while (now_ns := time.monotonic_ns()) < when_ns:
+        pass
+    return now_ns
 
 
 def _followers(requests: Sequence[PreparedRequest]) -> dict[int, list[int]]:

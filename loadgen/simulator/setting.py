@@ -51,7 +51,7 @@ def simulate(
     def tell(outcome: Outcome) -> None:
         on_outcome(outcome)
         so_far = next(done)
-        status.update(lambda _: [f"{so_far} of {len(requests)} requests, {setting.replicas} replicas"])
+        status.update(lambda _: [f"{so_far} of {len(requests)} requests, {setting.replicas} replica(s)"])
 
     fleet = Fleet(
         profile,

@@ -79,4 +79,4 @@ def test_a_simulation_tells_how_far_it_is(
 ) -> None:
     monkeypatch.setattr(status_lines, "PLAIN_INTERVAL_S", 0.0)
     simulate(make_profile(), Setting(replicas=2), random_load(3), None, lambda _: None)
-    assert capsys.readouterr().err.splitlines()[-1] == "3 of 3 requests, 2 replicas"
+    assert capsys.readouterr().err.splitlines()[-1] == "3 of 3 requests, 2 replica(s)"

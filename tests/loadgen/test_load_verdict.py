@@ -77,6 +77,8 @@ def test_waiting_for_a_cap_is_told_from_a_slow_client() -> None:
     assert (
         "requests waited for --max-inflight 4" in invalid_causes(capped, load_figures(capped, results, []))[0]
     )
+    assert "the client fell behind" in invalid_causes(ENV, load_figures(ENV, results, []))[0]
+    results[0].connect_ns = 50 * MS
     assert "opening connections" in invalid_causes(ENV, load_figures(ENV, results, []))[0]
 
 
