@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 
 from loadgen.cli import exit_codes
+from loadgen.cli.explain import refuse_in_one_line
 
 COMMANDS = {
     "replay": ("loadgen.cli.replay", "send a recorded trace to a server and measure it"),
@@ -21,6 +22,7 @@ COMMANDS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadgen", allow_abbrev=False)
+    refuse_in_one_line(parser)
     commands = parser.add_subparsers(required=True, dest="command")
     modules = {name: import_module(module) for name, (module, _) in COMMANDS.items()}
     for name, (_, summary) in COMMANDS.items():

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadgen.schedule.options import ScheduleOptions, over_cap
+from loadgen.schedule.options import ScheduleOptions
 from loadgen.schedule.request import NS_PER_S, Schedule, ScheduledRequest
+from loadgen.schedule.row_lengths import cap_lengths, scale_lengths
 from loadgen.schedule.sessions import build_session_schedule
 from loadgen.traces.records import Trace, TraceError, TraceRow
 
@@ -24,10 +25,12 @@ class _Arrival:
 def build_schedule(trace: Trace, options: ScheduleOptions) -> Schedule:
     """Turn a trace into a load. The same trace, options and seed always give the same schedule.
 
-    Raises TraceError if nothing is left to send, or if `dejitter` is asked of a trace without equal stamps.
+    Raises TraceError if nothing is left to send, or for options that do not fit the trace.
     """
     if trace.has_sessions:
         return build_session_schedule(trace, options)
+    if options.session_rate is not None:
+        raise TraceError(f"{trace.path}: --session-rate is for traces of sessions, and this one has none")
     schedule = Schedule([])
     rng = np.random.default_rng(np.random.SeedSequence(options.seed))
     arrivals = [_Arrival(row.arrival_ns, place, row) for place, row in enumerate(trace.rows)]
@@ -40,7 +43,7 @@ def build_schedule(trace: Trace, options: ScheduleOptions) -> Schedule:
         if len(schedule.requests) == options.limit:
             schedule.dropped["over_limit"] += 1
             continue
-        row = _cap(_scale_lengths(arrival.row, trace, options), trace.block_size, options, schedule)
+        row = cap_lengths(scale_lengths(arrival.row, trace, options), trace, options, schedule)
         if row is None:
             continue
         schedule.requests.append(
@@ -131,37 +134,3 @@ def _repeat(arrivals: list[_Arrival], laps: int, window_ns: int) -> list[_Arriva
         for lap in range(laps)
         for a in arrivals
     ]
-
-
-def _scale_lengths(row: TraceRow, trace: Trace, options: ScheduleOptions) -> TraceRow:
-    """Raises TraceError where longer prompts would need prefix blocks that the trace does not have."""
-    if options.input_scale == options.output_scale == 1.0:
-        return row
-    if options.input_scale > 1 and row.hash_ids is not None:
-        raise TraceError(f"{trace.path}: --input-scale above 1 has no blocks to add to recorded prefixes")
-    input_tokens = max(1, round(row.input_tokens * options.input_scale))
-    hash_ids = row.hash_ids
-    if hash_ids is not None and trace.block_size is not None:
-        hash_ids = hash_ids[: math.ceil(input_tokens / trace.block_size)]
-    output_tokens = max(1, round(row.output_tokens * options.output_scale))
-    return replace(row, input_tokens=input_tokens, output_tokens=output_tokens, hash_ids=hash_ids)
-
-
-def _cap(
-    row: TraceRow, block_size: int | None, options: ScheduleOptions, schedule: Schedule
-) -> TraceRow | None:
-    """Apply the length caps: None if the row is dropped, else the row, shortened where clipping is on."""
-    reason = over_cap(row.input_tokens, row.output_tokens, options)
-    if reason is None:
-        return row
-    if options.cap_mode == "drop":
-        schedule.dropped[reason] += 1
-        return None
-    schedule.clipped[reason] += 1
-    room = options.max_model_len or math.inf
-    output_tokens = int(min(row.output_tokens, options.max_output_tokens or math.inf, room - 1))
-    input_tokens = int(min(row.input_tokens, options.max_input_tokens or math.inf, room - output_tokens))
-    hash_ids = row.hash_ids
-    if hash_ids is not None and block_size is not None:
-        hash_ids = hash_ids[: math.ceil(input_tokens / block_size)]
-    return replace(row, input_tokens=input_tokens, output_tokens=output_tokens, hash_ids=hash_ids)

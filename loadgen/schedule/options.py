@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,14 +23,3 @@ class ScheduleOptions:
     dejitter: bool = False
     session_rate: float | None = None  # Poisson arrivals of sessions, instead of the recorded ones
     seed: int = 0
-
-
-def over_cap(input_tokens: int, output_tokens: int, options: ScheduleOptions) -> str | None:
-    """The name of the cap that a request is over; None if it keeps all."""
-    if input_tokens > (options.max_input_tokens or math.inf):
-        return "over_max_input_tokens"
-    if output_tokens > (options.max_output_tokens or math.inf):
-        return "over_max_output_tokens"
-    if input_tokens + output_tokens > (options.max_model_len or math.inf):
-        return "over_max_model_len"
-    return None

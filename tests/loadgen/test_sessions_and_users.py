@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,35 @@ def test_a_turn_over_a_cap_ends_its_session(trace: Path) -> None:
     schedule = build_schedule(read_trace(trace), ScheduleOptions(max_input_tokens=150))
     assert [(r.session, r.turn) for r in schedule.requests] == [("a", 0), ("b", 0), ("b", 1)]
     assert schedule.dropped == {"over_max_input_tokens": 1, "after_dropped_turn": 1}
+
+
+def test_turns_are_clipped_to_what_their_history_leaves(trace: Path) -> None:
+    options = ScheduleOptions(max_output_tokens=2, max_input_tokens=150, cap_mode="clip")
+    schedule = build_schedule(read_trace(trace), options)
+    a = [request for request in schedule.requests if request.session == "a"]
+    assert [(r.input_tokens, r.own_tokens, r.output_tokens) for r in a] == [(130, 130, 2), (150, 18, 2)]
+    assert a[1].hash_ids == (200,)
+    assert schedule.clipped == {"over_max_output_tokens": 1, "over_max_input_tokens": 1}
+    assert schedule.dropped == {"over_max_input_tokens": 1}  # the third turn, since history fills the cap
+
+
+def test_lengths_of_turns_are_scaled(trace: Path) -> None:
+    schedule = build_schedule(read_trace(trace), ScheduleOptions(input_scale=0.5, output_scale=2.0))
+    a = [request for request in schedule.requests if request.session == "a"]
+    assert [(r.own_tokens, r.output_tokens) for r in a] == [(65, 8), (10, 6), (32, 4)]
+
+
+def test_copies_of_sessions_do_not_come_with_the_recorded_ones(trace: Path) -> None:
+    schedule = build_schedule(read_trace(trace), ScheduleOptions(rate_scale=3.0, duration_s=60.0))
+    due = [request.intended_ns for request in schedule.requests if request.turn == 0]
+    assert len(set(due)) == 6 and due == sorted(due)
+    assert len({request.session for request in schedule.requests}) == 6
+
+
+@pytest.mark.parametrize("flags", [{"dejitter": True}, {"laps": 2}])
+def test_what_sessions_cannot_do_is_refused(flags: dict[str, Any], trace: Path) -> None:
+    with pytest.raises(TraceError, match="not for traces of sessions"):
+        build_schedule(read_trace(trace), ScheduleOptions(**flags))
 
 
 def test_sessions_without_arrivals_need_a_rate(tmp_path: Path) -> None:
