@@ -36,6 +36,9 @@ class Stop(NamedTuple):
 
 Command = Submit | Abort | Finish | ForgetPrefixes | Stop
 
+MAX_TAKEN = 16
+"""Most commands between two looks at what else there is to do: a burst must not hold up those that decode."""
+
 
 class Inbox:
     """Any thread may `put` and ask how much is in it; the engine thread drains it."""
@@ -60,13 +63,13 @@ class Inbox:
     def __len__(self) -> int:
         return self._queue.qsize()
 
-    def drain(self, wait_s: float = 0.0) -> Iterator[Command]:
-        """What is there now; if nothing is, wait up to `wait_s` for the first command."""
+    def take(self, wait_s: float = 0.0) -> Iterator[Command]:
+        """The next commands, `MAX_TAKEN` at most; if there is none, wait up to `wait_s` for the first one."""
         if not wait_s and self._queue.empty():
             return
         try:
             yield self._took(self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait())
-            while True:
+            for _ in range(MAX_TAKEN - 1):
                 yield self._took(self._queue.get_nowait())
         except Empty:
             return

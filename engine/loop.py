@@ -1,4 +1,4 @@
-"""The engine thread: drain the inbox, plan a step, launch it, publish the tokens of the one before."""
+"""The engine thread: obey commands, plan a step, launch it, publish the tokens of the one before."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class EngineLoop:
         """One pass. Waits up to `wait_s` for a command when there is nothing to compute."""
         self.heartbeat_ns = time.monotonic_ns()
         idle = not self._in_flight and not self._scheduler.has_work
-        self._obey_all(wait_s if idle else 0.0)
+        self._obey_next(wait_s if idle else 0.0)
         if self._in_flight and self._pacer is not None:
             self._await_planning(self._in_flight[-1], self._pacer)
         scheduled_at_ns = time.monotonic_ns()
@@ -102,11 +102,11 @@ class EngineLoop:
             wait_ns = until_ns - time.monotonic_ns()
             if wait_ns <= 0:
                 return
-            self._obey_all(min(wait_ns / 1e9, _LOOK_S))
+            self._obey_next(min(wait_ns / 1e9, _LOOK_S))
 
-    def _obey_all(self, wait_s: float) -> None:
-        """Obey what is in the inbox, if it is empty what comes within `wait_s`."""
-        for command in self._inbox.drain(wait_s):
+    def _obey_next(self, wait_s: float) -> None:
+        """Obey the next commands of the inbox, if it is empty what comes within `wait_s`."""
+        for command in self._inbox.take(wait_s):
             self._obey(command)
 
     def _obey(self, command: Command) -> None:

@@ -18,6 +18,7 @@ from model.text.tokenizer import Tokenizer
 
 _REPLACEMENT = "\ufffd"
 _MAX_CHARACTER_BYTES = 4
+_MAX_TAIL_TOKENS = 64  # of a prompt's end, those without text included; no broken character is longer
 
 
 def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
@@ -113,7 +114,7 @@ class IncrementalDetokenizer:
     def _incomplete_tail(self, prompt_ids: Sequence[int]) -> bytes:
         """The bytes at the end of the prompt that begin a character and do not end it."""
         tail = b""
-        for token_id in reversed(prompt_ids):
+        for token_id in reversed(prompt_ids[-_MAX_TAIL_TOKENS:]):
             if len(tail) >= _MAX_CHARACTER_BYTES or (
                 self._has_text(token_id) and self._texts[token_id] is not None
             ):

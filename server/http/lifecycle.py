@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,12 +18,14 @@ from starlette.types import ASGIApp
 from engine.handle import EngineHandle
 from server.config import ServerConfig
 from server.http.connection import HttpProtocol
+from server.http.event_loop import EVENTS_A_TURN, new_event_loop
 from server.http.listen import ListenError
 
 logger = logging.getLogger(__name__)
 
 HEALTH_INTERVAL_S = 0.25  # how soon the death of the engine is seen
 DRAIN_INTERVAL_S = 0.05
+LISTEN_BACKLOG = 2048  # connections that the kernel keeps until they are accepted
 LAST_WORDS_S = 2  # for open streams to write their error or abort before their tasks are cancelled
 ENGINE_STOP_S = 10.0  # a thread stuck in a kernel cannot be stopped; the process then goes without it
 DEAD_ENGINE_STOP_S = 1.0  # nothing is left to be finished, and its thread may wait for a rank that is gone
@@ -48,7 +49,7 @@ def serve_until_stopped(
     handled = (signal.SIGTERM, signal.SIGINT)
     previous = [signal.signal(signum, lifecycle.on_signal) for signum in handled]
     try:
-        with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
+        with asyncio.Runner(loop_factory=lambda: new_event_loop(config.event_loop)) as runner:
             exit_code = runner.run(lifecycle.run())
     finally:
         for signum, handler in zip(handled, previous, strict=True):
@@ -56,14 +57,6 @@ def serve_until_stopped(
     if lifecycle.engine_is_stuck:
         os._exit(1)  # the interpreter's own end would wait for the thread, or crash beside it
     return exit_code
-
-
-def _loop_factory(config: ServerConfig) -> Callable[[], asyncio.AbstractEventLoop]:
-    if config.event_loop == "uvloop":
-        import uvloop
-
-        return cast(Callable[[], asyncio.AbstractEventLoop], uvloop.new_event_loop)
-    return asyncio.new_event_loop
 
 
 class _Server(uvicorn.Server):
@@ -79,6 +72,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
+        for sock in sockets or ():  # asyncio has one number for how many to accept and how many to keep
+            sock.listen(LISTEN_BACKLOG)
         self._on_ready()
 
 
@@ -191,6 +186,7 @@ def _uvicorn_config(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
         log_config=None,
         access_log=False,  # a formatted line for each request is loop time that streams need
         server_header=False,
+        backlog=EVENTS_A_TURN,
         timeout_keep_alive=config.timeout_keep_alive,
         timeout_graceful_shutdown=LAST_WORDS_S,
         ssl_certfile=config.ssl_certfile,

@@ -1,4 +1,7 @@
-"""From a parsed body to a `Generation`: checks, template, tokens. For a thread, not the event loop."""
+"""From a parsed body to a `Generation`: checks, template, tokens.
+
+For a thread, not the event loop, unless the body `prepares_quickly`.
+"""
 
 from __future__ import annotations
 

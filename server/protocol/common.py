@@ -78,6 +78,11 @@ class GenerationBody(RequestBody):
     guided_grammar: Any = None
 
     @property
+    def prepares_quickly(self) -> bool:
+        """Whether a thread would cost more than it takes off the event loop."""
+        return False  # text has to be tokenized
+
+    @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 

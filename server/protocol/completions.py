@@ -11,6 +11,9 @@ from server.protocol.common import GenerationBody
 
 PromptT = TypeVar("PromptT", str, list[int])
 
+MAX_QUICK_IDS = 8192
+"""Longer lists of token ids take the event loop a millisecond."""
+
 
 def _count(value: Any) -> Any:
     """Older clients send a bool for logprobs: true means the chosen token and one more."""
@@ -24,6 +27,12 @@ class CompletionRequest(GenerationBody):
     logprobs: Annotated[int | None, BeforeValidator(_count)] = None
     echo: bool | None = None
     best_of: int | None = None
+
+    @property
+    def prepares_quickly(self) -> bool:
+        ids = self.prompt
+        has_few_ids = isinstance(ids, list) and 0 < len(ids) <= MAX_QUICK_IDS and isinstance(ids[0], int)
+        return has_few_ids and self.n in (None, 1) and not self.echo
 
 
 def parse_prompts(prompt: Any) -> list[str | list[int]]:

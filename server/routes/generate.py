@@ -58,7 +58,11 @@ async def generate(
     """Everything that can be refused is refused before the response starts, the engine's queue included."""
     body = await read_body(request, model, state.config)
     label_request(request, body.request_id)
-    generation = await state.in_thread(lambda: prepare(body, state, request.state.arrived_ns))
+    arrived_ns = request.state.arrived_ns
+    if body.prepares_quickly:
+        generation = prepare(body, state, arrived_ns)
+    else:
+        generation = await state.in_thread(lambda: prepare(body, state, arrived_ns))
     await state.grammars.constrain(generation)
     if body.stream:
         stream = _make_stream(generation, forms.stream(body, generation, state.text.tokenizer), state)
