@@ -23,6 +23,8 @@ Trigger = Literal["none", "early", "late"]
 NONE = tl.constexpr(0)  # no PDL at all
 EARLY = tl.constexpr(1)
 LATE = tl.constexpr(2)
+ONE_WAVE = 8 * 132
+"""About as many programs of a few warps as an H200 runs at once; with more, later ones start late."""
 _CODES = {"none": 0, "early": 1, "late": 2}
 
 

@@ -46,7 +46,7 @@ def sample(
     splits = triton.cdiv(tiles, tiles_per_split)
     best = torch.empty((num_rows, splits), dtype=torch.float32, device=logits.device)
     best_ids = torch.empty((num_rows, splits), dtype=torch.int32, device=logits.device)
-    trigger = pdl.trigger_code("early" if num_rows * splits <= 1056 else "late", logits.device)
+    trigger = pdl.trigger_code("early" if num_rows * splits <= pdl.ONE_WAVE else "late", logits.device)
     _best_of_split[(num_rows, splits)](
         logits, temperature, seeds, positions, temperature if thresholds is None else thresholds,
         best, best_ids, vocab_size, logits.stride(0), tiles_per_split,

@@ -31,9 +31,6 @@ EPS = 1e-6
 _CHECKED_ROWS = 32
 _LT_ALGORITHMS = 10
 
-Candidate = Callable[[int], Any]
-"""Launches what it measures with the weights of this layer."""
-
 
 class Layers:
     """Random weights."""
