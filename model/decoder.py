@@ -146,7 +146,8 @@ class Transformer(nn.Module):
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, plan: Any, wanted: torch.Tensor | None
     ) -> torch.Tensor:
-        residual = self.embed_tokens(token_ids)
+        """As `Decoder.forward`."""
+        residual = self.embed_tokens(token_ids)  # [T, hidden_size]
         rotary = self.rotary(positions)
         delta: torch.Tensor | None = None
         *layers, last = self.layers

@@ -29,7 +29,7 @@ class RMSNorm(nn.Module):
         self.weight = make_parameter((size,), place, load_whole)
 
     def forward(self, x: torch.Tensor | None, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(norm of the sum, the sum); without x, the sum is `residual` itself."""
+        """x and residual [T, size] to (norm of the sum, the sum); without x, the sum is `residual` itself."""
         if x is None:
             return rms_norm(residual, self.weight, self.eps), residual
         return add_rms_norm(x, residual, self.weight, self.eps)
@@ -63,12 +63,18 @@ class SelfAttention(nn.Module):
         plan: Any,
         wanted: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """All rows' K and V are written. Returns as `RowParallelLinear.add`, of the rows `wanted`."""
+        """hidden [T, hidden_size], the normed residual. Writes all rows' K and V.
+
+        Returns as `RowParallelLinear.add`, of the rows `wanted`.
+        """
+        # [T, heads + 2 * kv_heads, head_dim]
         qkv = self.qkv_proj(hidden).view(-1, sum(self.heads), self.head_dim)
         norms = None
         if self.q_norm is not None and self.k_norm is not None:
             norms = self.q_norm.weight, self.k_norm.weight
+        # [T, heads, head_dim], and [T, kv_heads, head_dim] twice
         q, k, v = norm_and_rotate(qkv, self.heads, norms, self.eps, *rotary)
+        # [T, heads * head_dim]
         attended = self.attention.forward(plan, self.layer, q, k, v)
         if wanted is not None:
             attended, residual = attended[wanted], residual[wanted]
@@ -88,7 +94,8 @@ class MLP(nn.Module):
     def forward(
         self, hidden: torch.Tensor, residual: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Returns as `RowParallelLinear.add`."""
+        """hidden [T, hidden_size], the normed residual. Returns as `RowParallelLinear.add`."""
+        # [T, intermediate_size]
         gated = gated_linear(hidden, self.gate_up_proj.weight, self.gate_up_proj.bias)
         return self.down_proj.add(gated, residual)
 
@@ -111,7 +118,7 @@ class DecoderLayer(nn.Module):
         plan: Any,
         wanted: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """`delta` is what the layer before left to add to `residual`, if anything.
+        """`delta` is what the layer before left to add to `residual`, if anything; both [T, hidden_size].
 
         Returns this layer's own (delta, residual), of the rows `wanted` ([R] int64; all, if None).
         """

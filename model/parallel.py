@@ -87,6 +87,20 @@ class LoneRank(TensorParallel):
         return x.repeat(1, self.size)
 
 
+@contextmanager
+def on_its_own(module: nn.Module) -> Iterator[None]:
+    """In here the module and its layers wait for no other rank, and what they compute makes no sense."""
+    modules: list[Any] = [m for m in module.modules() if isinstance(getattr(m, "tp", None), TensorParallel)]
+    places = [(m, m.tp) for m in modules]
+    for m, tp in places:
+        m.tp = LoneRank(tp.rank, tp.size)
+    try:
+        yield
+    finally:
+        for m, tp in places:
+            m.tp = tp
+
+
 class HostTensorParallel(TensorParallel):
     """Sums and gathers in the host's memory: slow, and not to be captured in a graph.
 
@@ -187,6 +201,7 @@ class ColumnParallelLinear(nn.Module):
         load_rows(parameter[start : start + part.size], loaded, part)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, in_features] to this rank's rows of each part, side by side, [T, sum of sizes]."""
         return linear(x, self.weight, self.bias)
 
 
@@ -209,6 +224,7 @@ class RowParallelLinear(nn.Module):
         parameter[:, part.count :].zero_()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, part.size] to y [T, out_features]."""
         if self.tp.size == 1:
             return linear(x, self.weight, self.bias)
         y = self.tp.all_reduce(linear(x, self.weight), self.slot)
@@ -244,20 +260,6 @@ class VocabParallelEmbedding(VocabParallelWeight):
         elsewhere = (local < 0) | (local >= self.part.size)
         embedded = F.embedding(local.masked_fill(elsewhere, 0), self.weight)
         return self.tp.all_reduce(embedded.masked_fill_(elsewhere.unsqueeze(-1), 0))
-
-
-@contextmanager
-def on_its_own(module: nn.Module) -> Iterator[None]:
-    """In here the module and its layers wait for no other rank, and what they compute makes no sense."""
-    modules: list[Any] = [m for m in module.modules() if isinstance(getattr(m, "tp", None), TensorParallel)]
-    places = [(m, m.tp) for m in modules]
-    for m, tp in places:
-        m.tp = LoneRank(tp.rank, tp.size)
-    try:
-        yield
-    finally:
-        for m, tp in places:
-            m.tp = tp
 
 
 class ParallelLMHead(VocabParallelWeight):

@@ -136,6 +136,7 @@ class Sampler:
         return [*eos, *params.stop_token_ids]
 
     def _choose(self, logits: torch.Tensor, needs: _BatchNeeds, scheduled: SampledSequences) -> torch.Tensor:
+        """One token for each row of [R, V], [R] int64; a CPU does for a row only what that asks for."""
         if needs.random is None:
             return sampling.most_likely(logits)
         positions = self._index(scheduled.positions)

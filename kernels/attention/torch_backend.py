@@ -68,12 +68,17 @@ class TorchAttention:
         return torch.cat(outputs).index_select(0, plan.inverse_order)
 
     def _attend_group(self, context: Context, cache: HeadMajorCache, q: torch.Tensor) -> torch.Tensor:
-        """Query heads that share a KV head take the place of query positions: K and V are not expanded."""
+        """q [B, heads, head_dim] to [B, heads * head_dim]; N = B * kv_heads, as in `Context`.
+
+        Query heads that share a KV head take the place of query positions: K and V are not expanded.
+        """
         s = self.shape
+        # [N, heads of a group, head_dim]
         grouped = q.reshape(-1, s.num_heads // s.num_kv_heads, s.head_dim)
         torch.index_select(cache.key_blocks, 0, context.block_ids, out=context.key_rows)
         if s.dtype == torch.float32:
             # Two batched products take 0.6 of SDPA's time in fp32 (AVX2); values may take the keys' place.
+            # [N, heads of a group, context]
             scores = torch.baddbmm(context.mask, grouped, context.keys.transpose(1, 2), alpha=s.scale)
             torch.index_select(cache.value_blocks, 0, context.block_ids, out=context.key_rows)
             out = torch.bmm(scores.softmax(dim=-1), context.keys)
@@ -101,6 +106,7 @@ class TorchAttention:
             torch.index_select(cache.key_blocks, 0, context.block_ids, out=context.key_rows)
             torch.index_select(cache.value_blocks, 0, context.block_ids, out=context.value_rows)
             keys, values = context.keys, context.values
+        # keys and values: [kv_heads, context, head_dim]
         heads_per_kv = s.num_heads // s.num_kv_heads
         out = F.scaled_dot_product_attention(
             q[rows].unflatten(1, (s.num_kv_heads, heads_per_kv)).permute(1, 2, 0, 3),
