@@ -186,7 +186,6 @@ class ColumnParallelLinear(nn.Module):
 
     def __init__(self, in_features: int, parts: Mapping[str, Part], bias: bool, place: Placement) -> None:
         super().__init__()
-        self.in_features = in_features
         self.parts = dict(parts)
         self.sizes = [part.size for part in parts.values()]
         rows = sum(self.sizes)

@@ -20,6 +20,9 @@ from kernels.attention.interface import AttentionShape
 from kernels.gpu import gpu_of
 from kernels.late_dynamo import import_dynamo_late
 
+_MIN_QUERY_BOUND = 256  # above one tile of queries, packed heads or not
+_recording = Lock()  # at most one `_RecordingCache` stands in
+
 
 @dataclass(frozen=True, slots=True)
 class PagedQueries:
@@ -123,13 +126,6 @@ class Flash4:
             "window_size_left": _window(shape),
         }
         return _RepeatedCall(self._interface._flash_attn_fwd, options, add_row_dim=one_row)
-
-
-# Above one tile of queries, packed heads or not.
-_MIN_QUERY_BOUND = 256
-
-
-_recording = Lock()  # at most one `_RecordingCache` stands in
 
 
 class _RepeatedCall:

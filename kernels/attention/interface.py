@@ -25,10 +25,6 @@ class AttentionBatch:
     block_tables: torch.Tensor  # [S, max_blocks] int32 on the device; entries past a sequence's end are 0
     slots: torch.Tensor  # [T] int64 on the device: block id * block_size + offset of each row
 
-    @property
-    def num_tokens(self) -> int:
-        return sum(self.query_lens)
-
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _TABLE = Path(__file__).parent.parent / "tuned" / "attention.json"
 # Keys and values of one tile, in bytes: past this, several stages no longer fit shared memory.
 _MAX_TILE_BYTES = 128 * 128 * 2
+_MAX_SPLITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,6 @@ class AttentionTuning:
         block_rows = max(sizes["block_rows"], 1 << (group - 1).bit_length())
         block_keys = min(sizes["block_keys"], _largest_tile(shape))
         return PrefillConfig(block_rows, block_keys, sizes["num_warps"], sizes["num_stages"])
-
-
-_MAX_SPLITS = 64
 
 
 def _largest_tile(shape: AttentionShape) -> int:

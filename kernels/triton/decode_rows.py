@@ -8,6 +8,8 @@ import triton.language as tl
 
 from kernels.decode_rows import DecodeRows, SamplingRows
 
+_ROWS_OF_A_PROGRAM = 32
+
 
 def gather_decode_rows(
     rows: torch.Tensor,
@@ -85,9 +87,6 @@ def gather_sampling_rows(
         rows, temperature, seeds, lengths, *out, num_rows, BLOCK=_ROWS_OF_A_PROGRAM, num_warps=1
     )
     return out
-
-
-_ROWS_OF_A_PROGRAM = 32
 
 
 @triton.jit(do_not_specialize=["num_rows"])

@@ -40,7 +40,7 @@ class TwinCaches:
             block_tables=batch.block_tables.to(self.shape.device),
             slots=batch.slots.to(self.shape.device),
         )
-        self._compare(self.backend.plan(on_device), self.oracle.plan(batch), batch.num_tokens, **tolerance)
+        self._compare(self.backend.plan(on_device), self.oracle.plan(batch), len(batch.slots), **tolerance)
 
     def decode(self, cached: list[int], padding: int, max_context: int, **tolerance: float) -> None:
         """The same through `plan_decode`, with `padding` rows that write to the spare block."""
@@ -61,7 +61,7 @@ class TwinCaches:
     def mixed(self, lens: list[tuple[int, int]], room: int, num_rows: int, **tolerance: float) -> None:
         """A step like `step`'s through `plan_chunks`: room for `room` decodes, padded to `num_rows` rows."""
         batch = self._batch(lens)
-        n, padding = batch.num_decodes, num_rows - batch.num_tokens
+        n, padding = batch.num_decodes, num_rows - len(batch.slots)
         query_lens, context_lens = batch.query_lens[n:], batch.context_lens[n:]
         unused_chunks, max_blocks = 2, batch.block_tables.shape[1]
         slots = torch.cat([batch.slots, torch.full((padding,), self.num_blocks * self.shape.block_size)])
@@ -82,7 +82,7 @@ class TwinCaches:
             schedule=torch.from_numpy(schedule).to(self.shape.device),
         )
         plan = self.backend.plan_chunks(chunks, decodes)
-        self._compare(plan, self.oracle.plan(batch), batch.num_tokens, padding, **tolerance)
+        self._compare(plan, self.oracle.plan(batch), len(batch.slots), padding, **tolerance)
 
     def _padded(self, rows: torch.Tensor, num_rows: int) -> torch.Tensor:
         """int32 on the device, with rows of zeros at the end."""
