@@ -11,6 +11,7 @@ _WHOLE_TILES = (64, 128, 192, *range(256, 2**17, 128))
 _LEAST_SHARE = 1 / 2  # of what its decodes take, for the prompts of a step: else the last of a burst creep
 _STRETCH = 9 / 8  # of the target, to finish a prompt: its last few tokens would cost another step
 _NO_BACKLOG = 4  # so many waiting sequences are a burst of arrivals
+_BACKLOG = 6  # so many more of them double the target
 _FIRST_S_PER_TOKEN = 1 / 20_000  # until steps have been seen
 _LEAST_S_PER_TOKEN = 1e-7
 _WEIGHT = 0.2  # of the newest step in what is learnt
@@ -41,7 +42,7 @@ class ChunkBudget:
         rows that fill one up cost what the others do: to the next smaller one; but `next_prompt`, which is
         what the prompt that comes first has left, is not left a few tokens.
         """
-        target_s = self.target_s * (1 + max(0, num_waiting - _NO_BACKLOG) / 8)
+        target_s = self.target_s * (1 + max(0, num_waiting - _NO_BACKLOG) / _BACKLOG)
         prompts_s = max(target_s - self._decode_s, _LEAST_SHARE * self._decode_s)
         tokens = int(prompts_s / self._s_per_token)
         wanted = next_prompt if next_prompt <= tokens * _STRETCH else _LEAST_TOKENS

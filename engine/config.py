@@ -74,7 +74,7 @@ class EngineConfig:
     )
     itl_target_ms: float | None = flag(
         None,
-        "bound on a step that decodes while prompts come, in ms; 0 for none (27 on a GPU, 250 on a CPU)",
+        "bound on a step that decodes while prompts come, in ms; 0 for none (23 on a GPU, 250 on a CPU)",
         "scheduling",
     )
     max_queue: int = flag(2048, "requests that may wait; more are answered 429", "scheduling")

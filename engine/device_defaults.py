@@ -22,6 +22,6 @@ DEVICE_DEFAULTS = {
         block_size=16, max_num_seqs=64, max_num_batched_tokens=512, pipeline_depth=1, itl_target_ms=250.0
     ),
     "cuda": DeviceDefaults(
-        block_size=128, max_num_seqs=512, max_num_batched_tokens=8192, pipeline_depth=2, itl_target_ms=27.0
+        block_size=128, max_num_seqs=512, max_num_batched_tokens=8192, pipeline_depth=2, itl_target_ms=23.0
     ),
 }

@@ -86,7 +86,7 @@ class VirtualInbox:
         self._runner = runner
         self.arrivals = arrivals
 
-    def drain(self, wait_s: float = 0.0) -> Iterator[Command]:
+    def take(self, wait_s: float = 0.0) -> Iterator[Command]:
         if wait_s:
             now_ns = self._clock.now_ns
             until_ns = now_ns + int(wait_s * 1e9)
