@@ -15,6 +15,8 @@ from loadgen.schedule import lengths, rates
 from loadgen.schedule.arrivals import PROCESSES
 from loadgen.schedule.synthetic import SyntheticLoad
 
+DEFAULT_RATE = "1"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     explain(
@@ -31,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_server_arguments(parser)
     group = parser.add_argument_group("arrivals")
     group.add_argument(
-        "--rate", default="1", metavar="R", help=f"requests per second (default: 1), as {rates.FORMS}"
+        "--rate", metavar="R", help=f"requests per second (default: {DEFAULT_RATE}), as {rates.FORMS}"
     )
     group.add_argument(
         "--concurrency",
@@ -104,7 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     def main() -> int:
         load = synthetic_load(
-            workload(arguments, arguments.rate), shared.cap_options(arguments), _users(arguments)
+            workload(arguments, arguments.rate or DEFAULT_RATE),
+            shared.cap_options(arguments),
+            _users(arguments),
         )
         options = shared.run_options(arguments)
         if arguments.concurrency:
@@ -130,6 +134,11 @@ def workload(arguments: argparse.Namespace, rate: str) -> SyntheticLoad:
 
 
 def _users(arguments: argparse.Namespace) -> Users | None:
+    """None for a load at a rate. Raises ValueError for flags that do not go together."""
     if arguments.concurrency is None:
+        if arguments.think_time or arguments.ramp_up:
+            raise ValueError("--think-time and --ramp-up are of users: --concurrency N")
         return None
+    if arguments.rate is not None:
+        raise ValueError("give --rate or --concurrency: users come when they are answered, and at no rate")
     return Users(arguments.concurrency, arguments.think_time, arguments.ramp_up)

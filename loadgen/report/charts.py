@@ -33,7 +33,7 @@ def run_charts(run: Run, summary: dict[str, Any]) -> list[Chart]:
         e2e_over_time(results, limits_ms.get("e2e")),
         e2e_cdf(results),
     ]
-    return charts + ([server_queue(run.scrapes)] if len(run.scrapes) > 1 else [])
+    return charts + (server_charts(run.scrapes) if len(run.scrapes) > 1 else [])
 
 
 def overview_charts(run: Run, summary: dict[str, Any]) -> list[Chart]:
@@ -111,14 +111,19 @@ def in_flight(results: Results) -> Chart:
     return Chart("In flight", "s", "requests", [Series("in flight", times[order], steps)])
 
 
-def server_queue(scrapes: Sequence[dict[str, float]]) -> Chart:
+def server_charts(scrapes: Sequence[dict[str, float]]) -> list[Chart]:
     """What the server says of itself."""
     times = np.array([row["t_ns"] for row in scrapes]) / 1e9
-    series = [
-        Series(name, times, np.array([row.get(name, np.nan) for row in scrapes]))
-        for name in ("running", "waiting")
-    ]
-    return Chart("In the server, by its own metrics", "s", "requests", series)
+
+    def series(name: str, label: str = "") -> Series:
+        return Series(label or name, times, np.array([row.get(name, np.nan) for row in scrapes]))
+
+    queue = [series("running"), series("waiting")]
+    charts = [Chart("In the server, by its own metrics", "s", "requests", queue)]
+    if any("kv_usage" in row for row in scrapes):
+        memory = [series("kv_usage", "of the KV cache in use")]
+        charts.append(Chart("Memory, by the server's own metrics", "s", "share", memory))
+    return charts
 
 
 def compare_ttft(runs: Named) -> Chart:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loadgen.figures.percentiles import MIN_SAMPLES_FOR_P99
-from loadgen.report.text import COLUMNS, LATENCIES, number
+from loadgen.report.text import COLUMNS, LATENCIES, number, shown_latencies
 
 
 def render_markdown(summary: dict[str, Any]) -> str:
@@ -40,10 +40,9 @@ def render_markdown(summary: dict[str, Any]) -> str:
     lines = [f"## {run['load']['name']}: {run['started_at']}", "", "| | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in rows]
     lines += ["", f"| ms | {' | '.join(COLUMNS)} | n |", "| --- " + "| ---: " * (len(COLUMNS) + 1) + "|"]
-    for key, title in LATENCIES.items():
-        row = summary["latency_ms"][key]
+    for key, row in shown_latencies(summary["latency_ms"]).items():
         mark = "\\*" if row["n"] < MIN_SAMPLES_FOR_P99 else ""
         cells = " | ".join(number(row[name]) for name in (*COLUMNS, "n"))
-        lines.append(f"| {title} | {cells}{mark} |")
+        lines.append(f"| {LATENCIES[key]} | {cells}{mark} |")
     lines += ["", f"\\* fewer than {MIN_SAMPLES_FOR_P99} values: p99 is little more than the largest few"]
     return "\n".join(lines) + "\n"

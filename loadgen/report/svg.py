@@ -41,7 +41,7 @@ class Axis:
         values = values[np.isfinite(values) & ((values > 0) | (not log))]
         low, high = (float(values.min()), float(values.max())) if len(values) else (1.0, 10.0)
         if log:
-            low, high = low / 1.1, max(high * 1.1, low * 2)
+            low, high = low / 1.1, max(high * 1.1, low * 1.5)
         else:
             low, high = min(low, 0.0), high * 1.05 if high > 0 else 1.0
         return cls(low, high, start, end, log)

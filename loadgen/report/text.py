@@ -9,6 +9,8 @@ from loadgen.figures.percentiles import MIN_SAMPLES_FOR_P99
 LATENCIES = {
     "ttft_from_due": "TTFT, from due time",
     "ttft_from_sent": "TTFT, from send",
+    "first_content_from_due": "first content, from due",
+    "first_byte_from_sent": "first byte, from send",
     "inter_token": "inter-token latency",
     "inter_chunk": "inter-chunk gap",
     "tpot": "time per output token",
@@ -37,6 +39,12 @@ def render_text(summary: dict[str, Any]) -> str:
 
 def number(value: float | None, width: int = 0) -> str:
     return ("-" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}").rjust(width)
+
+
+def shown_latencies(latency: dict[str, Any]) -> dict[str, Any]:
+    """By key; the first content only where it is not the first token, as with reasoning."""
+    same = latency["first_content_from_due"] == latency["ttft_from_due"]
+    return {key: latency[key] for key in LATENCIES if not (same and key == "first_content_from_due")}
 
 
 def _load_lines(summary: dict[str, Any]) -> list[str]:
@@ -85,10 +93,9 @@ def _request_lines(summary: dict[str, Any]) -> list[str]:
 def _latency_lines(latency: dict[str, Any]) -> list[str]:
     lines = ["latency, ms".ljust(27) + "".join(name.rjust(9) for name in COLUMNS) + "n".rjust(10)]
     few = False
-    for key, title in LATENCIES.items():
-        row = latency[key]
+    for key, row in shown_latencies(latency).items():
         few |= row["n"] < MIN_SAMPLES_FOR_P99
-        lines.append(_latency_line(title, row))
+        lines.append(_latency_line(LATENCIES[key], row))
     if few:
         lines.append(f"* fewer than {MIN_SAMPLES_FOR_P99} samples: p99 is little more than the largest few")
     return lines
@@ -165,7 +172,10 @@ def _token_lines(tokens: dict[str, Any]) -> list[str]:
         )
         lines.append(f"  cached   {tokens['cache_hit_rate']:.1%} of prompt tokens ({beside})")
     if tokens["warm_cache"]:
-        lines.append("  WARNING  the server's prefix cache knew prompts of this run before it began")
+        lines.append(
+            "  WARNING  the server's prefix cache knew prompts of this run before it began: give a new --nonce "
+            "or --flush-cache"
+        )
     return lines
 
 

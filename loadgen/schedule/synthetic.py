@@ -33,6 +33,10 @@ def synthetic_trace(load: SyntheticLoad) -> Trace:
 
     Arrivals, lengths and groups have streams of their own, so that a change of one keeps the others.
     """
+    if load.burstiness != 1 and load.process not in ("gamma", "weibull"):
+        raise ValueError(f"--burstiness shapes gamma and weibull gaps, not {load.process} ones: --arrivals")
+    if load.prefix_groups > 1 and not load.prefix_tokens:
+        raise ValueError("--prefix-groups share --prefix-tokens, and none are asked for")
     arrival_rng, input_rng, output_rng, group_rng, rate_rng = (
         np.random.default_rng(seed) for seed in np.random.SeedSequence(load.seed).spawn(5)
     )

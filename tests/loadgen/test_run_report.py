@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.cli import report as report_command
-from loadgen.figures.summary import percentiles
+from loadgen.figures.summary import percentiles, summarize
 from loadgen.mock import MockServer, Script
 from loadgen.record import read_run
 from loadgen.record.chunks import decode_chunks, encode_chunks
@@ -25,6 +25,7 @@ from loadgen.record.reader import read_schedule
 from loadgen.record.writer import prepare_directory
 from loadgen.report.chart import Chart, Series
 from loadgen.report.svg import draw
+from loadgen.report.text import render_text
 from loadgen.report.write import WRITERS
 from tests.support.examples import examples
 
@@ -107,6 +108,27 @@ def test_broken_lines_are_refused_by_number(record: Path, capsys: pytest.Capture
     events.write_bytes(b"\n".join([*lines[:3], b"{broken", *lines[3:]]))
     assert report(str(record)) == 1
     assert "line 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ideal", "warm"), [(None, True), (0.3, True), (0.5, False)])
+def test_more_hits_than_an_unlimited_cache_has_are_a_warning(
+    ideal: float | None, warm: bool, record: Path
+) -> None:
+    run = read_run(record)
+    run.env["ideal_cache_hit_rate"] = ideal
+    for result in run.results:
+        result.cached_tokens = 5  # of 10
+    summary = summarize(run)
+    assert summary["tokens"]["warm_cache"] == warm
+    assert ("knew prompts of this run" in render_text(summary)) == warm
+
+
+def test_first_content_is_shown_where_it_is_not_the_first_token(record: Path) -> None:
+    run = read_run(record)
+    assert "first content" not in render_text(summarize(run))
+    for result in run.results:
+        result.first_content_ns = result.last_token_ns
+    assert "first content, from due" in render_text(summarize(run))
 
 
 def test_a_run_is_not_overwritten(record: Path) -> None:
