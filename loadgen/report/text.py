@@ -173,8 +173,8 @@ def _token_lines(tokens: dict[str, Any]) -> list[str]:
         lines.append(f"  cached   {tokens['cache_hit_rate']:.1%} of prompt tokens ({beside})")
     if tokens["warm_cache"]:
         lines.append(
-            "  WARNING  the server's prefix cache knew prompts of this run before it began: give a new --nonce "
-            "or --flush-cache"
+            "  WARNING  the server's prefix cache knew prompts of this run before it began; "
+            "--nonce and --flush-cache prevent it"
         )
     return lines
 
