@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from engine.request import TokenLogprobs
 from model.text.tokenizer import Tokenizer
 from server.delivery.choice import Choice, GeneratedToken
@@ -39,52 +41,39 @@ def chat_logprobs(
 
 
 class CompletionLogprobs:
-    """The completions shape: four lists of equal length, over prompt tokens (echo) and generated ones."""
+    """The completions shape: four lists of equal length."""
 
     def __init__(self, tokenizer: Tokenizer, *, as_ids: bool) -> None:
         self.tokenizer = tokenizer
         self.as_ids = as_ids
-        self.tokens: list[str] = []
-        self.token_logprobs: list[float | None] = []
-        self.top_logprobs: list[dict[str, float] | None] = []
-        self.text_offset: list[int] = []
+        self.lists: dict[str, list[Any]] = {
+            "tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []
+        }  # fmt: skip
+        self._names: dict[int, str] = {}
 
-    def add_prompt(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs | None]) -> None:
-        count = prompt.request.params.logprobs  # more were computed if `prompt_logprobs` asked for more
-        for token_id, entry, offset in zip(prompt.token_ids, logprobs, prompt.text_offsets, strict=True):
-            if entry is not None:
-                entry = TokenLogprobs(entry.logprob, entry.top_token_ids[:count], entry.top_logprobs[:count])
-            self._add(token_id, entry, offset)
+    def add(self, token_id: int, logprobs: TokenLogprobs | None, text_offset: int) -> None:
+        """`text_offset`: characters of the returned text before this token."""
+        name = self._name(token_id)
+        logprob, top = None, None
+        if logprobs is not None:
+            logprob, top = finite(logprobs.logprob), self._top(logprobs)
+            top[name] = logprob  # two ids may decode to one text: the chosen token's value wins
+        for values, value in zip(self.lists.values(), (name, logprob, top, text_offset), strict=True):
+            values.append(value)
 
-    def add_generated(self, tokens: Sequence[GeneratedToken], first_offset: int) -> None:
-        """`first_offset`: characters of the returned text that come before the generated ones."""
-        for token in tokens:
-            self._add(token.token_id, token.logprobs, first_offset + token.text_offset)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "tokens": self.tokens,
-            "token_logprobs": self.token_logprobs,
-            "top_logprobs": self.top_logprobs,
-            "text_offset": self.text_offset,
-        }
-
-    def _add(self, token_id: int, entry: TokenLogprobs | None, offset: int) -> None:
-        self.tokens.append(self._name(token_id))
-        self.text_offset.append(offset)
-        if entry is None:
-            self.token_logprobs.append(None)
-            self.top_logprobs.append(None)
-            return
-        self.token_logprobs.append(finite(entry.logprob))
+    def _top(self, logprobs: TokenLogprobs) -> dict[str, float]:
         top: dict[str, float] = {}
-        for top_id, logprob in zip(entry.top_token_ids, entry.top_logprobs, strict=True):
-            top.setdefault(self._name(top_id), finite(logprob))
-        # Two ids may decode to one text: the chosen token's value wins.
-        top[self.tokens[-1]] = finite(entry.logprob)
-        self.top_logprobs.append(top)
+        for token_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True):
+            top.setdefault(self._name(token_id), finite(logprob))
+        return top
 
     def _name(self, token_id: int) -> str:
+        name = self._names.get(token_id)
+        if name is None:
+            name = self._names[token_id] = self._new_name(token_id)
+        return name
+
+    def _new_name(self, token_id: int) -> str:
         """A token that is no whole text is written as `bytes:` with escapes, as OpenAI does."""
         if self.as_ids:
             return f"token_id:{token_id}"
@@ -106,13 +95,41 @@ def completion_logprobs(
     """Completions logprobs of some tokens of a choice, after those of its prompt if that is echoed now."""
     prompt = generation.prompt_of(choice)
     logprobs = CompletionLogprobs(tokenizer, as_ids=generation.tokens_as_ids)
-    if with_prompt and prompt.logprobs is not None:
-        logprobs.add_prompt(prompt, prompt.logprobs)
-    logprobs.add_generated(tokens, first_offset=len(prompt.text) if generation.echo else 0)
-    return logprobs.as_dict()
+    first_offset = len(prompt.text) if generation.echo else 0
+    for token in tokens:
+        logprobs.add(token.token_id, token.logprobs, first_offset + token.text_offset)
+    if not with_prompt or prompt.logprobs is None:
+        return logprobs.lists
+    before = prompt.written_once("logprobs", lambda: _items_of_prompt(generation, prompt, tokenizer))
+    return {
+        name: orjson.Fragment(b"[" + b",".join(filter(None, (before[name], items))) + b"]")
+        for name, items in _items(logprobs).items()
+    }
 
 
-def prompt_logprobs(prompt: Prompt, count: int, tokenizer: Tokenizer) -> list[dict[str, Any] | None]:
+def _items_of_prompt(generation: Generation, prompt: Prompt, tokenizer: Tokenizer) -> dict[str, bytes]:
+    assert prompt.logprobs is not None
+    logprobs = CompletionLogprobs(tokenizer, as_ids=generation.tokens_as_ids)
+    count = prompt.request.params.logprobs  # more were computed if `prompt_logprobs` asked for more
+    for token_id, entry, offset in zip(prompt.token_ids, prompt.logprobs, prompt.text_offsets, strict=True):
+        if entry is not None:
+            entry = TokenLogprobs(entry.logprob, entry.top_token_ids[:count], entry.top_logprobs[:count])
+        logprobs.add(token_id, entry, offset)
+    return _items(logprobs)
+
+
+def _items(logprobs: CompletionLogprobs) -> dict[str, bytes]:
+    """What stands between the brackets of each list."""
+    return {name: orjson.dumps(values)[1:-1] for name, values in logprobs.lists.items()}
+
+
+def prompt_logprobs(prompt: Prompt, count: int, tokenizer: Tokenizer) -> orjson.Fragment:
+    """`prompt_logprobs` of each choice."""
+    table = prompt.written_once("prompt_logprobs", lambda: orjson.dumps(_table(prompt, count, tokenizer)))
+    return orjson.Fragment(table)
+
+
+def _table(prompt: Prompt, count: int, tokenizer: Tokenizer) -> list[dict[str, Any] | None]:
     """For each prompt token, by token id: the `count` most likely ones and the token itself; first None.
 
     `rank` is 1 for the most likely, and null where it is beyond those that were looked at.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from engine.record import RequestRecord
 from engine.request import Request, TokenLogprobs
 from model.grammar.source import GrammarSource
 from server.delivery.choice import Choice
+
+WrittenT = TypeVar("WrittenT")
 
 TIMING_NAMES = (  # vLLM's
     "time_to_first_token_ms", "queue_time_ms", "generation_time_ms", "mean_itl_ms", "tokens_per_second",
@@ -31,11 +33,19 @@ class Prompt:
     text: str = ""  # what echo returns
     text_offsets: Sequence[int] = ()  # characters of `text` before each token; only for echo with logprobs
     logprobs: list[TokenLogprobs | None] | None = None  # arrive with the first choice's first token
+    _written: dict[str, Any] = field(default_factory=dict)
 
     @property
     def token_ids(self) -> list[int]:
         token_ids: list[int] = self.request.prompt_token_ids.tolist()
         return token_ids
+
+    def written_once(self, name: str, write: Callable[[], WrittenT]) -> WrittenT:
+        """A long part of the answer that is the same for all choices: `write` is called the first time."""
+        if name not in self._written:
+            self._written[name] = write()
+        written: WrittenT = self._written[name]
+        return written
 
     def usage(self, num_generated: int) -> dict[str, Any]:
         num_tokens = len(self.request.prompt_token_ids)

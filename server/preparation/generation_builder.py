@@ -23,6 +23,9 @@ from server.preparation.message_reading import MessageReading
 from server.protocol.common import ALL_THAT_FIT, GenerationBody
 from server.state import ServerState
 
+MAX_PROMPT_LOGPROBS = 4_000_000
+"""Of all prompts of a request. Each takes a hundred bytes and more until the answer is written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -57,6 +60,7 @@ class GenerationBuilder:
         self.reading = reading
         self.grammar = grammar
         self.prompts: list[Prompt] = []
+        self._num_prompt_logprobs = 0
 
     def add(
         self,
@@ -72,6 +76,8 @@ class GenerationBuilder:
         token_ids = kept_ids
         wanted = (self.body.prompt_logprobs, logprobs if echoed is not None else None)
         prompt_logprobs = max((count for count in wanted if count is not None), default=None)
+        if prompt_logprobs is not None:
+            self._count_prompt_logprobs(len(token_ids) * (prompt_logprobs + 1))
         params = self._params(len(token_ids), logprobs, prompt_logprobs)
         request = self._request(np.array(token_ids, dtype=np.int32), params)
         text, offsets = "", []
@@ -137,6 +143,15 @@ class GenerationBuilder:
             reserved = 1 if self.limits.wanted is None else self.limits.wanted
             num_kept = max(1, self.state.engine.max_model_len - reserved)
         return token_ids[:num_kept] if self.body.truncation_side == "right" else token_ids[-num_kept:]
+
+    def _count_prompt_logprobs(self, num_more: int) -> None:
+        self._num_prompt_logprobs += num_more
+        if self._num_prompt_logprobs > MAX_PROMPT_LOGPROBS:
+            param = "logprobs" if self.body.prompt_logprobs is None else "prompt_logprobs"
+            message = (
+                f"the prompts' log-probabilities are more than {MAX_PROMPT_LOGPROBS}; ask for fewer at a time"
+            )
+            raise invalid(param, message)
 
     def _params(
         self, num_prompt_tokens: int, logprobs: int | None, prompt_logprobs: int | None

@@ -56,3 +56,14 @@ def test_they_are_refused_in_streams_and_without_need_are_absent(served: Any) ->
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt_logprobs")
     whole = served.http.post("/v1/completions", json={"prompt": "abc"}).json()
     assert "prompt_logprobs" not in whole["choices"][0]
+
+
+def test_more_of_them_than_memory_holds_are_refused(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.preparation.generation_builder.MAX_PROMPT_LOGPROBS", 12)
+    for fields in ({"prompt_logprobs": 1}, {"logprobs": 1, "echo": True}):
+        body = {"prompt": [[97, 98, 99], [97, 98, 99]], **fields}
+        assert served.http.post("/v1/completions", json=body).status_code == 200
+        refused = served.http.post(
+            "/v1/completions", json={**body, "prompt": [[97, 98, 99], [97, 98, 99, 100]]}
+        )
+        assert refused.status_code == 400 and refused.json()["error"]["param"] in fields
