@@ -12,7 +12,7 @@ import numpy as np
 from engine.block_manager import hash_blocks
 from engine.record import RequestRecord
 from engine.request import Request
-from engine.sampling_params import ParameterError, SamplingParams
+from engine.sampling_params import SamplingParams
 from engine.text import open_text
 from model.text.detokenizer import IncrementalDetokenizer
 from server.delivery.choice import Choice
@@ -163,17 +163,12 @@ class GenerationBuilder:
         if limits.wanted is not None and limits.wanted > room:
             raise self._too_long(limits.param, num_prompt_tokens)
         default = room if limits.default is None else min(limits.default, room)
-        try:
-            params = self.body.sampling_params(
-                self.state.text.sampling_defaults,
-                max_tokens=default if limits.wanted is None else limits.wanted,
-                logprobs=logprobs,
-                prompt_logprobs=prompt_logprobs,
-            )
-        except ParameterError as error:
-            if error.param == "max_tokens":
-                raise ParameterError(limits.param, str(error)) from None
-            raise
+        params = self.body.sampling_params(
+            self.state.text.sampling_defaults,
+            max_tokens=default if limits.wanted is None else limits.wanted,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )
         params.check_vocabulary(self.state.engine.model_config.vocab_size)
         return params
 

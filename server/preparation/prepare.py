@@ -61,7 +61,7 @@ def prepare_chat(
     n = _check_counts(body, state)
     num_logprobs = body.num_logprobs()
     _check_num_logprobs(num_logprobs, "top_logprobs", state)
-    if body.wanted_max_tokens == 0:
+    if body.wanted_max_tokens is not None and body.wanted_max_tokens < 1:
         raise invalid(body.max_tokens_param, f"{body.max_tokens_param} must be at least 1")
     limits = Limits(
         body.wanted_max_tokens, state.config.default_max_tokens, body.max_tokens_param, "messages"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from engine.sampling_params import ParameterError
 from server.answers.response_events import ResponseEvents
 from server.answers.response_object import whole_response
 from server.delivery.generation import Generation
@@ -46,7 +45,7 @@ def prepare_response(body: ResponsesRequest, state: ServerState, arrived_ns: int
     chat = body.as_chat()
     try:
         generation = prepare_chat(validated(ChatRequest, chat), state, arrived_ns, id_prefix="resp_")
-    except (APIError, ParameterError) as error:
+    except APIError as error:
         raise _in_terms_of_responses(error) from None
     if generation.grammar is not None:  # whose errors are still to come
         param = generation.grammar.param
@@ -54,9 +53,12 @@ def prepare_response(body: ResponsesRequest, state: ServerState, arrived_ns: int
     return generation
 
 
-def _in_terms_of_responses(error: APIError | ParameterError) -> Exception:
+def _in_terms_of_responses(error: APIError) -> APIError:
     """The same error, naming the field that the client sent instead of the chat's."""
-    if error.param is not None:
-        name = error.param.partition("[")[0]  # an index among the messages would be another one in the input
-        error.param = _CHAT_TO_RESPONSES.get(name, error.param)
+    name, _, path = (error.param or "").partition("[")
+    renamed = _CHAT_TO_RESPONSES.get(name)
+    if renamed is not None:
+        error.param = renamed
+        if not path:  # an index among the messages would be another one in the input
+            error.message = error.message.replace(name, renamed)
     return error

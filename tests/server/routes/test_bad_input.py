@@ -302,7 +302,10 @@ def test_token_routes(served: Any, path: str, body: Any, code: str, param: str) 
 def test_wrong_paths_and_methods(served: Any, method: str, path: str, status: int) -> None:
     answer = served.http.request(method, path)
     assert answer.status_code == status
-    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == {404: "unknown_url", 405: "method_not_supported"}[status]
+    assert ("ends in /v1" in error["message"]) == (status == 404 and not path.startswith("/v1/"))
 
 
 def test_one_request_for_each_bad_call(serve: Any) -> None:

@@ -224,6 +224,7 @@ def test_what_is_refused(served: Any, fields: dict[str, Any], status: int, param
         answer = served.http.post(URL, json={**fields, "stream": stream})
         assert answer.status_code == status
         assert answer.json()["error"]["param"] == param
+        assert "max_completion_tokens" not in answer.json()["error"]["message"]
 
 
 def test_what_is_ignored(served: Any) -> None:
