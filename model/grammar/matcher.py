@@ -27,10 +27,14 @@ class GrammarMatcher:
 
     @classmethod
     def fill(cls, matchers: list[GrammarMatcher], masks: np.ndarray) -> list[bool]:
-        """Side by side on several cores. The GIL is given up once for all of them, not once for each."""
+        """Side by side on several cores. The GIL is given up once for all of them, not once for each.
+
+        False for outputs that cannot go on: following the grammar to here took too much work.
+        """
         going = [(m._matcher, i) for i, m in enumerate(matchers) if not m._matcher.is_error()]
         num_rows, num_words = masks.shape
-        _executor().unsafe_compute_mask_ptr(going, masks.ctypes.data, num_words * 4, num_rows)
+        if going:  # else it raises
+            _executor().unsafe_compute_mask_ptr(going, masks.ctypes.data, num_words * 4, num_rows)
         return [not m._matcher.is_error() for m in matchers]
 
 

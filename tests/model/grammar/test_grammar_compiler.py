@@ -152,6 +152,16 @@ def test_copies_do_not_share_their_state(compiler: GrammarCompiler, tokenizer: T
     assert allowed_after(grammar, tokenizer, "a") == set(tokenizer.encode("bc", add_special_tokens=False))
 
 
+def test_outputs_that_cannot_go_on_are_told_alone_and_beside_others(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    lost, well = (compiler.compile(GrammarSource.regex("ab")).new_matcher() for _ in range(2))
+    lost.advance(tokenizer.encode("x", add_special_tokens=False))
+    masks = np.zeros((2, -(-(tokenizer.vocab_size + PADDING) // 32)), dtype=np.int32)
+    assert GrammarMatcher.fill([lost, well], masks) == [False, True]
+    assert GrammarMatcher.fill([lost], masks[:1]) == [False]
+
+
 def test_a_model_without_eos_cannot_be_constrained(tokenizer: Tokenizer) -> None:
     with pytest.raises(GrammarError, match="no EOS"):
         GrammarCompiler(tokenizer, tokenizer.vocab_size, ())
