@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from loadgen.cli import exit_codes
+from loadgen.cli.explain import refuse_in_one_line
 from loadgen.cli.values import positive_float
 from loadgen.selftest import bias, traps
 
@@ -14,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Check the load generator on this machine against a server that knows the truth: three cases in "
         "which others report wrong numbers, and the error of TTFT and inter-token latency under load."
     )
+    refuse_in_one_line(parser)
     parser.epilog = "exit code: 0 all is well, 3 a count or verdict is wrong, or, with --strict, a time"
     parser.add_argument("--rate", type=positive_float, default=300.0, metavar="R", help="(default: 300)")
     parser.add_argument("--duration", type=positive_float, default=10.0, metavar="S", help="(default: 10)")

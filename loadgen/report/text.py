@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadgen.figures.percentiles import MIN_SAMPLES_FOR_P99
+from loadgen.figures.percentiles import MIN_SAMPLES_FOR_P99, SHARES
 
 LATENCIES = {
     "ttft_from_due": "TTFT, from due time",
@@ -28,6 +28,8 @@ def render_text(summary: dict[str, Any]) -> str:
         *_request_lines(summary),
         "",
         *_latency_lines(summary["latency_ms"]),
+        *_failure_lines(summary),
+        *_interval_lines(summary["latency_95_ms"]),
         *_class_lines(summary["classes"]),
         *_steady_lines(summary["steady"]),
         "",
@@ -99,6 +101,29 @@ def _latency_lines(latency: dict[str, Any]) -> list[str]:
     if few:
         lines.append(f"* fewer than {MIN_SAMPLES_FOR_P99} samples: p99 is little more than the largest few")
     return lines
+
+
+def _failure_lines(summary: dict[str, Any]) -> list[str]:
+    """Percentiles in which failed requests wait for ever, where there are some."""
+    if not summary["requests"]["failures"]:
+        return []
+    rows = summary["latency_with_failures_ms"].items()
+    return ["with failed requests as endless:"] + [
+        f"  {LATENCIES[key]:25}"
+        + "".join(("endless" if row[name] is None else number(row[name])).rjust(9) for name in SHARES)
+        + f"{row['n']:28d}"
+        for key, row in rows
+    ]
+
+
+def _interval_lines(intervals: dict[str, Any]) -> list[str]:
+    rows = [
+        f"  {LATENCIES[key]:25}"
+        + "".join(f"{number(low)} to {number(high)}".rjust(18) for low, high in cells)
+        for key, row in intervals.items()
+        if all(cells := list(row.values()))
+    ]
+    return ["95 % intervals".ljust(27) + "".join(name.rjust(18) for name in SHARES), *rows] if rows else []
 
 
 def _latency_line(title: str, row: dict[str, Any]) -> str:
@@ -189,6 +214,8 @@ def _server_lines(server: dict[str, Any] | None) -> list[str]:
     ]
     if server.get("max_kv_usage") is not None:
         parts.append(f"KV use {server['max_kv_usage']:.0%}")
+    if server["prefix_hit_rate"] is not None:
+        parts.append(f"prefix hits {server['prefix_hit_rate']:.1%}")
     if server.get("preemptions"):
         parts.append(f"{server['preemptions']:.0f} preemptions")
     there, here = server["ttft_mean_ms"], server["client_ttft_mean_ms"]

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from loadgen.cli import capacity, compare, exit_codes, load, replay, report
+from loadgen.cli import capacity, compare, exit_codes, load, replay, report, selftest
 from loadgen.simulator import calibrate
 from loadgen.simulator import cli as simulate
 
@@ -47,6 +47,7 @@ def outcome(command: ModuleType, arguments: list[str]) -> int:
         (report, [], "DIR"),
         (report, ["/nowhere"], "holds no run"),
         (compare, ["/nowhere"], "two runs"),
+        (selftest, ["--rate", "0"], "not above 0"),
         (simulate, ["--no-such-flag"], "--no-such-flag"),
         (calibrate, [], "--step-log"),
     ],

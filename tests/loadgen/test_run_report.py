@@ -123,6 +123,13 @@ def test_more_hits_than_an_unlimited_cache_has_are_a_warning(
     assert ("knew prompts of this run" in render_text(summary)) == warm
 
 
+def test_failures_and_intervals_stand_beside_the_percentiles(record: Path) -> None:
+    lines = render_text(summarize(read_run(record))).splitlines()  # 5 of 25 failed
+    failures = lines[lines.index("with failed requests as endless:") + 1].split()
+    assert failures[:4] == ["TTFT,", "from", "due", "time"] and failures[-3:] == ["endless", "endless", "25"]
+    assert any(line.startswith("95 % intervals") for line in lines)
+
+
 def test_first_content_is_shown_where_it_is_not_the_first_token(record: Path) -> None:
     run = read_run(record)
     assert "first content" not in render_text(summarize(run))
