@@ -24,7 +24,7 @@ def load_figures(
     """
     intended = np.sort([result.intended_ns for result in sent])
     departed = np.sort([result.sent_ns for result in sent if result.sent_ns is not None])
-    intended_rate, offered_rate = _rate(intended), _rate(departed)
+    intended_rate, offered_rate = arrival_rate(intended), arrival_rate(departed)
     error = offered_rate / intended_rate - 1 if intended_rate and offered_rate else None
     return {
         "lag_ms": percentiles(result.since_due(result.sent_ns) for result in sent),
@@ -109,8 +109,8 @@ def _short(value_ms: float) -> str:
     return f"{value_ms:.3g}" if value_ms < 1000 else f"{value_ms:.0f}"
 
 
-def _rate(times_ns: np.ndarray) -> float | None:
-    """Arrivals per second between the first and the last."""
+def arrival_rate(times_ns: np.ndarray) -> float | None:
+    """Arrivals per second between the first and the last of sorted times; None without such a span."""
     if len(times_ns) < 2 or times_ns[-1] == times_ns[0]:
         return None
     return float((len(times_ns) - 1) * NS_PER_S / (times_ns[-1] - times_ns[0]))

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from loadgen.figures.load import arrival_rate
 from loadgen.record import Run
-from loadgen.schedule import NS_PER_S, Schedule
+from loadgen.schedule import Schedule
 
 Difference = dict[str, Any]  # {"base": ..., "other": ...}, numbers or names
 
@@ -58,10 +59,8 @@ def _differ(base: Any, other: Any) -> bool:
 
 
 def _rate(schedule: Schedule) -> float | None:
-    """Arrivals per second from the first to the last; None if the server decides when most requests come."""
-    due_ns = [request.intended_ns for request in schedule.requests if not request.follows]
-    span_ns = max(due_ns, default=0) - min(due_ns, default=0)
-    return (len(due_ns) - 1) * NS_PER_S / span_ns if span_ns else None
+    """Arrivals per second, but for those that wait for an answer: the server decides when they come."""
+    return arrival_rate(np.sort([r.intended_ns for r in schedule.requests if not r.follows]))
 
 
 def _mean(values: list[int]) -> float | None:

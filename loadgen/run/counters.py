@@ -9,7 +9,7 @@ import numpy as np
 
 from loadgen.record.result import RequestResult
 
-NAMES = ("due", "sent", "finished", "failed", "in_flight", "waiting", "output_tokens", "max_lag_us")
+NAMES = ("sent", "finished", "failed", "in_flight", "waiting", "output_tokens", "max_lag_us")
 TTFT_BINS = 128
 BINS_PER_OCTAVE = 5  # of microseconds: neighbouring bins differ by 15 %, the last is at 50 s
 

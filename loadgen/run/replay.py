@@ -90,11 +90,6 @@ class Replay:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    @property
-    def due(self) -> int:
-        """Requests whose time has not come yet; later turns count once the one before has ended."""
-        return len(self._due)
-
     async def run(self, start_ns: int) -> None:
         """`start_ns` of the monotonic clock is time 0 of the schedule. Returns when every request has ended,
         or after `interrupt`."""

@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
-NS_PER_S = 1_000_000_000
+from loadgen.schedule import NS_PER_S
+
 TFD_NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 TFD_TIMER_ABSTIME = 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from loadgen.schedule.request import NS_PER_S, Schedule, ScheduledRequest
@@ -26,8 +25,4 @@ def close_loop(
             think_ns = round(think_time_s * NS_PER_S)
             previous = chained[place - users]
             chained.append(replace(request, intended_ns=think_ns, previous=previous, follows=True))
-    return replace_requests(schedule, chained)
-
-
-def replace_requests(schedule: Schedule, requests: Sequence[ScheduledRequest]) -> Schedule:
-    return Schedule(list(requests), schedule.dropped, schedule.clipped, schedule.dejitter_ns)
+    return replace(schedule, requests=chained)

@@ -66,7 +66,7 @@ def client_files(path: Path) -> list[Path]:
 def generate(path: Path, *, start_s: float, duration_s: float | None, seed: int) -> Trace:
     """Draw the requests of [start, start + duration), ten minutes by default.
 
-    Every client has a random stream of its own, so that the others stay as they are when one is left out.
+    Each window of each client has a random stream of its own, and is the same whatever else is drawn.
     """
     files = client_files(path)
     clients = {file: _read_windows(file) for file in files}
@@ -76,12 +76,11 @@ def generate(path: Path, *, start_s: float, duration_s: float | None, seed: int)
     dropped: Counter[str] = Counter()
     for file, windows in clients.items():
         name = file.name.partition(TRACE_MARK)[0]
-        stream = np.random.SeedSequence([seed, *name.encode()])
         datasets = _read_datasets(file.with_name(name + DATASET_END))
-        for window in windows:
+        for place, window in enumerate(windows):
             if start_s < window.start_s - origin_s + WINDOW_S and window.start_s - origin_s < end_s:
-                rng = np.random.default_rng(stream.spawn(1)[0])
-                rows += _draw(window, origin_s, datasets, name, rng, dropped)
+                stream = np.random.SeedSequence([seed, *name.encode()], spawn_key=(place,))
+                rows += _draw(window, origin_s, datasets, name, np.random.default_rng(stream), dropped)
     kept = [row for row in rows if start_s <= row.arrival_ns / 1e9 < end_s]
     if not kept:
         active_s = [w.start_s - origin_s for windows in clients.values() for w in windows if w.rate]
