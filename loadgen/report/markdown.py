@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loadgen.figures.percentiles import MIN_SAMPLES_FOR_P99
-from loadgen.report.text import COLUMNS, LATENCIES, number, shown_latencies
+from loadgen.report.text import COLUMNS, LATENCIES, number, shown_latencies, started
 
 
 def render_markdown(summary: dict[str, Any]) -> str:
@@ -37,7 +37,7 @@ def render_markdown(summary: dict[str, Any]) -> str:
         )
         rows.append(("objective", ", ".join(limits)))
         rows.append(("met it", f"{goodput['attainment']:.1%} ({low:.1%} to {high:.1%})"))
-    lines = [f"## {run['load']['name']}: {run['started_at']}", "", "| | |", "| --- | --- |"]
+    lines = [f"## {run['load']['name']}: {started(run)}", "", "| | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in rows]
     lines += ["", f"| ms | {' | '.join(COLUMNS)} | n |", "| --- " + "| ---: " * (len(COLUMNS) + 1) + "|"]
     for key, row in shown_latencies(summary["latency_ms"]).items():

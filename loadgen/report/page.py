@@ -8,7 +8,7 @@ from typing import Any
 from loadgen.record import Run
 from loadgen.report import heatmap, svg, waterfall
 from loadgen.report.charts import overview_charts, run_charts
-from loadgen.report.text import number, render_text
+from loadgen.report.text import number, render_text, started
 
 PAGE_STYLE = """
 :root { color-scheme: light dark }
@@ -52,7 +52,7 @@ def render_page(summary: dict[str, Any], run: Run) -> str:
         title,
         f"""<h1>{escape(title)} <span class="verdict {kind}">{verdict["status"]}</span></h1>
 <ul>{causes}</ul>
-<p>{escape(env["started_at"])}, {escape(env["base_url"])}, seed {env["seed"]}, {env["workers"]} worker(s)</p>
+<p>{escape(started(env))}, {escape(env["base_url"])}, seed {env["seed"]}, {env["workers"]} worker(s)</p>
 <div class="tiles">{_tiles(summary)}</div>
 <p class="note">{NOTE}</p>
 <div class="charts">{charts}</div>

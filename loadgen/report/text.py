@@ -36,11 +36,17 @@ def render_text(summary: dict[str, Any]) -> str:
         *_goodput_lines(summary["goodput"]),
     ]
     lines += [*_token_lines(summary["tokens"]), *_server_lines(summary["server"])]
-    return "\n".join([*lines, *_client_lines(summary["client"])])
+    if "simulated" not in summary["run"]:
+        lines += _client_lines(summary["client"])
+    return "\n".join(lines)
 
 
 def number(value: float | None, width: int = 0) -> str:
     return ("-" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}").rjust(width)
+
+
+def started(env: dict[str, Any]) -> str:
+    return str(env["started_at"] or "in virtual time")
 
 
 def shown_latencies(latency: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,9 @@ def test_a_simulated_run_reads_like_a_live_one_and_repeats_byte_by_byte(
     summary = json.loads((tmp_path / "a" / files.SUMMARY).read_bytes())
     assert summary["verdict"]["valid"] and summary["requests"]["succeeded"] == len(run.results) > 20
     assert summary["goodput"]["attainment"] > 0
-    assert main(["report", str(tmp_path / "a")]) == 0
+    page, table = tmp_path / "a.html", tmp_path / "a.md"
+    assert main(["report", str(tmp_path / "a"), "-o", str(page), "-o", str(table)]) == 0
+    assert "in virtual time" in page.read_text() and "in virtual time" in table.read_text()
     assert "times real time" in capsys.readouterr().out
 
 
@@ -53,7 +55,8 @@ def test_a_run_is_simulated_from_its_own_directory_and_compared_with_it(
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     capsys.readouterr()
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
-    assert "paired, request by request" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "paired, request by request" in told and "LOADS DIFFER" not in told
 
 
 def test_what_if_and_plan(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
