@@ -94,9 +94,9 @@ class PartTimes:
     def watch_graphs(self, graphs: dict[Any, Any]) -> None:
         """Decode graphs, or mixed ones, in place."""
         for key, graph in graphs.items():
-            replays = {name: self.timed(name, getattr(graph, name)) for name in ("forward", "sample")
-                       if hasattr(graph, name)}  # fmt: skip
-            graphs[key] = dataclasses.replace(graph, **replays)
+            graphs[key] = dataclasses.replace(graph, forward=self.timed("forward", graph.forward))
+            for wants, draw in getattr(graph, "draws", {}).items():
+                graph.draws[wants] = dataclasses.replace(draw, replay=self.timed("sample", draw.replay))
 
 
 def watch(engine: Engine) -> PartTimes:

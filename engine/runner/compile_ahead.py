@@ -75,9 +75,11 @@ def eager_steps(decoder: Decoder, max_num_seqs: int) -> list[Callable[[], object
         *(partial(_decode_step, decoder, num_rows, context) for num_rows, context in _DECODES),
         lambda: _decode_step(decoder, max_num_seqs, _NUM_ROWS),
         lambda: _mask(decoder),
-        lambda: _sample(decoder, torch.float32, restricted=True),
-        lambda: _sample(decoder, torch.float32, restricted=False),
-        lambda: _sample(decoder, decoder.lm_head.weight.dtype, restricted=False),
+        *(
+            partial(_sample, decoder, dtype, restricted)
+            for dtype in (torch.float32, decoder.lm_head.weight.dtype)
+            for restricted in (True, False)
+        ),
     ]
 
 

@@ -17,12 +17,13 @@ from engine.runner.compile_ahead import run_side_by_side
 from engine.runner.decode_tables import DecodeTables
 from engine.runner.mixed_graphs import MixedGraphs
 from engine.runner.model_runner import ModelRunner
+from engine.runner.rows import Wants
 from engine.runner.sampler import Sampled
 from engine.runner.step_launch import StepLaunch
 from kernels.attention.interface import AttentionBackend, GraphAttentionBackend
 from kernels.decode_rows import gather_sampling_rows
 from kernels.gpu import gpu_of
-from kernels.sampling import sample_tokens
+from kernels.sampling import Restriction, sample_tokens
 from model.decoder import Decoder
 from model.parallel import on_its_own
 
@@ -37,13 +38,20 @@ _CONTEXTS_OF_MANY = (8192,)
 
 
 @dataclass(frozen=True, slots=True)
-class _DecodeGraph:
-    size: int
-    max_context: int
-    forward: Callable[[], None]
-    sample: Callable[[], None]  # for rows that ask for no more than a temperature
-    logits: torch.Tensor  # [size, vocab_size]
+class _DrawGraph:
+    replay: Callable[[], None]
     token_ids: torch.Tensor  # [size] int64
+
+    def draw(self) -> Sampled:
+        self.replay()
+        return Sampled(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodeGraph:
+    forward: Callable[[], None]
+    logits: torch.Tensor  # [size, vocab_size]
+    draws: dict[Wants, _DrawGraph]  # for rows that ask for no more than that
 
 
 def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
@@ -56,11 +64,6 @@ def _small_batch_decode(decoder: Decoder) -> SmallBatchDecode | None:
     if not SmallBatchDecode.supports(decoder.config, weight.dtype, decoder.tp):
         return None
     return SmallBatchDecode(decoder)
-
-
-def _sample_plain(graph: _DecodeGraph) -> Sampled:
-    graph.sample()
-    return Sampled(graph.token_ids)
 
 
 def graph_sizes(max_num_seqs: int) -> list[int]:
@@ -164,7 +167,7 @@ class GraphModelRunner(ModelRunner):
                 self._sample_rows(launch, logits, sampled)
 
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
-        """Without one call of torch where nobody asks for more than a temperature."""
+        """Without one call of torch where nobody asks for more than there is a graph for."""
         size = self._size(plan)
         longest = plan.decodes.longest_context
         context = next(context for context in self._contexts(size) if context >= longest)
@@ -172,8 +175,9 @@ class GraphModelRunner(ModelRunner):
         self._tables.set_batch(plan.decodes.group.rows, size)  # after a capture, which empties it
         self._rows.fields.send(launch.buffers)
         graph.forward()
-        if self._sampler.wants_plain(plan.decodes.group):
-            launch.sample(plan.sampled, partial(_sample_plain, graph))
+        draws = graph.draws.get(self._sampler.wants(plan.decodes.group))
+        if draws is not None:
+            launch.sample(plan.sampled, draws.draw)
         else:
             self._sample(graph.logits, plan, launch)
 
@@ -201,8 +205,11 @@ class GraphModelRunner(ModelRunner):
     def _capture_graph(self, size: int, context: int) -> _DecodeGraph:
         self._tables.empty_batch()
         forward, logits = self._capture(lambda: self._forward(size, context))
-        sample, token_ids = self._capture(lambda: self._draw(logits))
-        return _DecodeGraph(size, context, forward, sample, logits, token_ids)
+        draws = {
+            wants: _DrawGraph(*self._capture(partial(self._draw, logits, wants)))
+            for wants in (Wants.TEMPERATURE, Wants.RESTRICTION)
+        }
+        return _DecodeGraph(forward, logits, draws)
 
     def _forward(self, size: int, context: int) -> torch.Tensor:
         """Logits [size, vocab_size] of one token for each row of the batch."""
@@ -216,10 +223,13 @@ class GraphModelRunner(ModelRunner):
         hidden = self._decoder(token_ids, positions, self._graph_attention.plan_decode(batch))
         return self._decoder.head(hidden)
 
-    def _draw(self, logits: torch.Tensor) -> torch.Tensor:
+    def _draw(self, logits: torch.Tensor, wants: Wants) -> torch.Tensor:
         """Draw, remember each row's token, move the lengths on."""
         rows, state = self._tables.batch[: len(logits)], self._rows
         asked = gather_sampling_rows(rows, state.temperature, state.seed, self._tables.lengths)
-        token_ids = sample_tokens(logits, asked.temperature, asked.seeds, asked.positions)
+        restriction = None
+        if wants is Wants.RESTRICTION:
+            restriction = Restriction(state.top_k[rows], state.top_p[rows], state.min_p[rows])
+        token_ids = sample_tokens(logits, asked.temperature, asked.seeds, asked.positions, restriction)
         self._tables.record(rows, token_ids)
         return token_ids

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 import torch
 
@@ -30,17 +32,27 @@ def sequence_seed(sequence: Sequence, engine_seed: int) -> int:
     return mixed - (1 << 64) if mixed >> 63 else mixed
 
 
-def _wants_more(sequence: Sequence) -> bool:
-    """Whether a temperature (0 for greedy) is not all that it asks of the sampler."""
+class Wants(IntEnum):
+    """What a sequence asks of the sampler, the least first."""
+
+    TEMPERATURE = 0
+    """Or the most likely token."""
+    RESTRICTION = 1
+    """And top-k, top-p or min-p."""
+    MORE = 2
+
+
+def _wants_of(sequence: Sequence) -> Wants:
     params = sequence.params
-    return bool(
-        (params.restricts_choice and not params.is_greedy)
-        or params.has_penalties
+    if (
+        params.has_penalties
         or params.logit_bias
         or params.min_tokens
         or params.logprobs is not None
         or sequence.matcher is not None
-    )
+    ):
+        return Wants.MORE
+    return Wants.RESTRICTION if params.restricts_choice and not params.is_greedy else Wants.TEMPERATURE
 
 
 class Rows:
@@ -79,9 +91,9 @@ class Rows:
         self.top_k, self.top_p, self.min_p = (self.fields[name] for name in ("top_k", "top_p", "min_p"))
         self.seed = self.fields["seed"]
         self.top_p.fill_(1)
-        # On the host: who draws a token by chance, and who asks for more than a temperature.
+        # On the host: who draws a token by chance, and what else each asks for (`Wants`).
         self.draws = np.zeros(num_rows, dtype=np.bool_)
-        self.wants_more = np.zeros(num_rows, dtype=np.bool_)
+        self.wants = np.zeros(num_rows, dtype=np.int8)
         self.penalties = _PenaltyRows(num_rows, vocab_size, device)
         self._owner = [(-1, -1)] * num_rows  # (sequence id, which admission of it) that set the row up
         self._num_blocks = [0] * num_rows
@@ -106,7 +118,7 @@ class Rows:
     def _set_sampling(self, sequence: Sequence, row: int) -> None:
         params = sequence.params
         self.draws[row] = not params.is_greedy
-        self.wants_more[row] = _wants_more(sequence)
+        self.wants[row] = _wants_of(sequence)
         for name in ("temperature", "top_p", "min_p"):
             self.fields.note_bits(name, row, np.float32(getattr(params, name)))
         self.fields.note("top_k", row, [min(max(params.top_k, 0), self.vocab_size)])

@@ -10,7 +10,7 @@ import torch
 
 from engine.plan import DecodeGroup, SampledSequences
 from engine.runner.logprobs import LogprobTensors, gather_logprobs
-from engine.runner.rows import Rows
+from engine.runner.rows import Rows, Wants
 from engine.runner.token_masks import MaskBuilder, MaskSource
 from engine.runner.upload import upload
 from engine.sampling_params import SamplingParams
@@ -61,13 +61,13 @@ class Sampler:
         self.masks: MaskSource = MaskBuilder(rows.vocab_size, eos_token_ids)
         self._minus_infinity = torch.full((), float("-inf"), device=rows.device)
         self._needs: _BatchNeeds | None = None
-        self._plain: tuple[DecodeGroup | None, bool] = (None, False)  # of the last group asked about
+        self._wants: tuple[DecodeGroup | None, Wants] = (None, Wants.MORE)  # of the last group asked about
 
-    def wants_plain(self, group: DecodeGroup) -> bool:
-        """Whether a temperature (0 for greedy) is all that these sequences ask for."""
-        if group is not self._plain[0]:
-            self._plain = (group, not self._rows.wants_more[group.rows].any())
-        return self._plain[1]
+    def wants(self, group: DecodeGroup) -> Wants:
+        """The most that one of these sequences asks for."""
+        if group is not self._wants[0]:
+            self._wants = (group, Wants(self._rows.wants[group.rows].max()))
+        return self._wants[1]
 
     def is_constrained(self, scheduled: SampledSequences) -> bool:
         """Whether `sample` needs to know the tokens of all steps before, for one of these sequences."""
@@ -184,7 +184,7 @@ class Sampler:
         random = np.flatnonzero(self._rows.draws[rows])
         if len(random):
             needs.random = self._index(random)
-        wanting = np.flatnonzero(self._rows.wants_more[rows]).tolist()
+        wanting = np.flatnonzero(self._rows.wants[rows]).tolist()
         if wanting:
             self._gather_extras(needs, [(i, scheduled[i].sequence) for i in wanting], random.tolist())
         return needs

@@ -20,18 +20,25 @@ NUM_BLOCKS = 60
 
 
 def random_load(engine: SteppedEngine, seed: int) -> list[list[int]]:
-    """Requests of all kinds that arrive while others run; some are aborted. The tokens of the others."""
+    """Requests of all kinds that arrive while others run; some are aborted. The tokens of the others.
+
+    With an odd seed of those kinds alone whose draws are in graphs.
+    """
     rng = random.Random(seed)
     requests = []
     for i in range(40):
+        extras: dict[str, Any] = {} if seed % 2 else {
+            "repetition_penalty": rng.choice([1.0, 1.0, 1.3]),
+            "logprobs": rng.choice([None, None, 2]),
+            "min_tokens": rng.choice([0, 3]),
+        }  # fmt: skip
         params = SamplingParams(
             temperature=rng.choice([0, 0, 0.9]),
             seed=i,
             top_p=rng.choice([1.0, 1.0, 0.8]),
-            repetition_penalty=rng.choice([1.0, 1.0, 1.3]),
-            logprobs=rng.choice([None, None, 2]),
-            min_tokens=rng.choice([0, 3]),
+            top_k=rng.choice([0, 0, 5]),
             max_tokens=rng.randrange(3, 30),
+            **extras,
         )
         prompt = [rng.randrange(3, 320) for _ in range(rng.choice([1, 3, 4, 9, 30]))]
         requests.append(engine.submit(prompt, params))
