@@ -58,7 +58,7 @@ class Axis:
     def ticks(self) -> list[float]:
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            for digits in ((1,), (1, 2, 5), range(1, 10)):
+            for digits in ((1,), (1, 2, 5), (1, 2, 3, 5, 7), range(1, 10)):
                 ticks = [digit * 10.0**decade for decade in decades for digit in digits]
                 shown = [tick for tick in ticks if self.low <= tick <= self.high]
                 if len(shown) >= FEW_TICKS:
