@@ -77,14 +77,27 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.requests = DEFAULT_REQUESTS_PER_PROBE
         bracket = Bracket(arguments.from_rate, arguments.target, arguments.precision)
         options = shared.run_options(arguments)
-        while len(bracket.probes) < arguments.probes and (rate := bracket.next_rate()) is not None:
-            probe = _probe(arguments, options, rate, len(bracket.probes))
-            if probe is None:
-                return exit_codes.LOAD_INVALID
-            bracket.add(probe)
-        return _conclude(arguments, bracket)
+        try:
+            sent_all = _search(arguments, options, bracket)
+        finally:  # an interrupted search has found something, too
+            if bracket.probes:
+                _conclude(arguments, bracket)
+        if not sent_all:
+            return exit_codes.LOAD_INVALID
+        return exit_codes.VALID if bracket.best else exit_codes.OBJECTIVE_MISSED
 
     return guarded("capacity", arguments.base_url, main)
+
+
+def _search(arguments: argparse.Namespace, options: RunOptions, bracket: Bracket) -> bool:
+    """Add probes to the bracket. False if the load of one could not be sent, which ends the search."""
+    while len(bracket.probes) < arguments.probes and (rate := bracket.next_rate()) is not None:
+        probe = _probe(arguments, options, rate, len(bracket.probes))
+        if probe is None:
+            print(f"{number(rate, 8)} req/s could not be sent as asked for: the search ends", file=sys.stderr)
+            return False
+        bracket.add(probe)
+    return True
 
 
 def _probe(arguments: argparse.Namespace, options: RunOptions, rate: float, place: int) -> Probe | None:
@@ -125,7 +138,7 @@ def _probe_of(rate: float, summary: dict[str, Any]) -> Probe:
     )
 
 
-def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> int:
+def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> None:
     best, failed = bracket.best, bracket.lowest_failed
     search: dict[str, Any] = {
         "schema": files.CAPACITY_SCHEMA,
@@ -141,4 +154,3 @@ def _conclude(arguments: argparse.Namespace, bracket: Bracket) -> int:
     print(verdict(search))
     if arguments.output:
         tell_kept(arguments.output)
-    return exit_codes.VALID if best else exit_codes.OBJECTIVE_MISSED

@@ -47,8 +47,9 @@ def verdict(search: Search) -> str:
     capacity, too_much = search["capacity_rps"], search["too_much_rps"]
     if capacity is None:
         return f"no rate tried was low enough: at {search['probes'][-1]['rate']:.3g} req/s it was missed"
+    at_least = "" if too_much else "at least "
     above = f"; {too_much:.3g} req/s is too much" if too_much else "; no rate tried was too much"
-    return f"capacity {capacity:.3g} req/s with {by_rate[capacity]['attainment']:.1%} good{above}"
+    return f"capacity {at_least}{capacity:.3g} req/s with {by_rate[capacity]['attainment']:.1%} good{above}"
 
 
 def render_search_text(search: Search) -> str:

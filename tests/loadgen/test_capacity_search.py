@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.cli import capacity, report
+from loadgen.cli import capacity, exit_codes, report
 from loadgen.mock import MockServer, Script
 from loadgen.report.capacity import search_charts
 from loadgen.run.bracket import Bracket, Probe
@@ -64,6 +64,29 @@ def test_the_command_finds_what_a_server_can_serve(search: Path) -> None:
     if found["capacity_rps"] is not None:  # on a starved machine even the first rate may be too much
         assert rates[found["capacity_rps"]] >= 0.9 and found["capacity_rps"] < found["too_much_rps"]
     assert len(list(search.glob("probe-*/summary.json"))) == len(rates)
+
+
+@pytest.mark.parametrize("end", [None, KeyboardInterrupt()], ids=["a load that is not sent", "an interrupt"])
+def test_a_search_that_ends_early_tells_what_it_found(
+    end: BaseException | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def probe(arguments: object, options: object, rate: float, place: int) -> Probe | None:
+        if place < 2:
+            return Probe(rate, 1.0, [0.9, 1.0])
+        if end is not None:
+            raise end
+        return None
+
+    monkeypatch.setattr(capacity, "_probe", probe)
+    parser = argparse.ArgumentParser()
+    capacity.add_arguments(parser)
+    code = capacity.run(parser.parse_args(["--slo", "ttft=1", "--output", str(tmp_path)]))
+    assert code == (exit_codes.LOAD_INVALID if end is None else exit_codes.INTERRUPTED)
+    assert "capacity at least 2 req/s with 100.0% good" in capsys.readouterr().out
+    assert orjson.loads((tmp_path / "capacity.json").read_bytes())["capacity_rps"] == 2
 
 
 def test_goodput_is_drawn_against_the_rate(search: Path, capsys: pytest.CaptureFixture[str]) -> None:
