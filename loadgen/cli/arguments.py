@@ -47,7 +47,10 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-metrics", action="store_true", help="do not read the server's /metrics once a second"
     )
-    group.add_argument("--flush-cache", metavar="PATH", help="POST to this path of the server before the run")
+    group.add_argument(
+        "--flush-cache", metavar="PATH",
+        help="POST to this path of the server before the run, such as /reset_prefix_cache",
+    )  # fmt: skip
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:

@@ -57,6 +57,7 @@ async def served_model(pool: ConnectionPool, server: Server, name: str | None) -
 
 async def flush_cache(pool: ConnectionPool, server: Server, path: str) -> None:
     """Raises ServerUnusableError unless the server agrees."""
+    path = "/" + path.removeprefix("/")
     exchange = await pool.fetch(server.request("POST", path, [b"{}"]), PREFLIGHT_TIMEOUT_S)
     if exchange.failure is not None or not 200 <= exchange.response.status < 300:
         raise ServerUnusableError(f"POST {path}: {exchange.failure or exchange.response.status}")

@@ -142,8 +142,9 @@ class Replay:
                 self._timer.wake_at(wake_ns)
                 return
             due = heapq.heappop(self._due)
+            pieces = self._requests[due.place].payload
             exchange = Exchange(
-                [b"".join(self._requests[due.place].payload)],
+                [b"".join(pieces)],
                 index=due.place,
                 attempt=due.attempt,
                 due_ns=due.due_ns,
@@ -155,6 +156,7 @@ class Replay:
                 self._send(exchange)
             else:
                 self._waiting.append(exchange)
+            exchange.payload = pieces  # which requests share; thousands in flight would fill the memory
 
     def _send(self, exchange: Exchange) -> None:
         self.sent += 1
