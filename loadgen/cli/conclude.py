@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from loadgen.cli import exit_codes
-from loadgen.cli.explain import tell_kept
+from loadgen.cli.explain import tell_kept, tell_unjudged
 from loadgen.report.text import render_text
 from loadgen.run.launch import Outcome
 from loadgen.run.preflight import ServerUnusableError
@@ -38,6 +38,7 @@ def conclude(outcome: Outcome, arguments: argparse.Namespace) -> int:
     """Print the figures; the exit code follows from them."""
     summary = outcome.summary
     print(render_text(summary))
+    tell_unjudged(summary, arguments.slo)
     if arguments.output:
         tell_kept(arguments.output)
     if summary["client"]["interrupted"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from loadgen.cli import exit_codes
 
@@ -36,6 +36,13 @@ def refuse_in_one_line(parser: argparse.ArgumentParser) -> None:
 def tell_kept(directory: str) -> None:
     """Where a run's record is, and what to do with it. Beside the figures, which go to stdout."""
     print(f"kept in {directory}; octavo report {directory} -o report.html draws it", file=sys.stderr)
+
+
+def tell_unjudged(summary: dict[str, Any], objectives: list[str]) -> None:
+    """An objective for a class that no request is of is not in the figures."""
+    if objectives and summary["goodput"] is None:
+        classes = ", ".join(filter(None, summary["classes"])) or "none"
+        print(f"no request is of a class that --slo names; the run's classes: {classes}", file=sys.stderr)
 
 
 def tell_written(file: str) -> None:

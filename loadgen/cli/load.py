@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_server_arguments(parser)
     group = parser.add_argument_group("arrivals")
     group.add_argument(
-        "--rate", metavar="R", help=f"requests per second (default: {DEFAULT_RATE}), as {rates.FORMS}"
+        "--rate",
+        metavar="R",
+        help=f"requests per second (default: {DEFAULT_RATE}), as {rates.FORMS}; ramps and steps take "
+        "--duration, or a minute",
     )
     group.add_argument(
         "--concurrency",

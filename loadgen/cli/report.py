@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from loadgen.cli import arguments as shared
-from loadgen.cli.explain import refuse_in_one_line, tell_written
+from loadgen.cli.explain import refuse_in_one_line, tell_unjudged, tell_written
 from loadgen.figures.objectives import Objective
 from loadgen.figures.summary import summarize
 from loadgen.record import RunError, read_run
@@ -50,6 +50,7 @@ def _report_run(arguments: argparse.Namespace) -> None:
     objectives = [Objective.parse(text) for text in arguments.slo] or None
     summary = summarize(recorded, objectives)
     print(render_text(summary))
+    tell_unjudged(summary, arguments.slo)
     for output in arguments.output:
         write_report(Path(output), recorded, summary)
         tell_written(output)

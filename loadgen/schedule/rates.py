@@ -43,8 +43,11 @@ class RateProfile:
         return times_s
 
 
-def parse_rate(text: str, duration_s: float | None, rng: np.random.Generator) -> RateProfile:
-    """Read a form of `FORMS`; ramps, steps and bursts fill the duration. Raises ValueError."""
+def parse_rate(
+    text: str, duration_s: float | None, rng: np.random.Generator, *, count: int = 0
+) -> RateProfile:
+    """Read a form of `FORMS`. Ramps and steps fill the duration, or a minute; waves and bursts go on for that
+    of `count` requests. Raises ValueError."""
     name, *cells = text.split(":")
     span_s = duration_s or DEFAULT_SPAN_S
     times_s = np.linspace(0.0, span_s, GRID_POINTS)
@@ -67,12 +70,19 @@ def parse_rate(text: str, duration_s: float | None, rng: np.random.Generator) ->
             mean, amplitude, period_s = numbers
             if amplitude >= mean:
                 raise ValueError("the amplitude must be below the mean")
+            times_s = np.linspace(0.0, duration_s or _long_enough_s(count, mean), GRID_POINTS)
             return RateProfile.of_rates(times_s, mean + amplitude * np.sin(2 * math.pi * times_s / period_s))
         if name == "burst":
-            return _bursts(numbers, span_s, rng)
+            low, high, low_s, high_s = numbers
+            mean = (low * low_s + high * high_s) / (low_s + high_s)
+            return _bursts(numbers, duration_s or _long_enough_s(count, mean), rng)
     except ValueError as error:
         raise ValueError(f"rate {text!r}: {error}; expected {FORMS}") from None
     raise ValueError(f"rate {text!r}: expected {FORMS}")
+
+
+def _long_enough_s(count: int, mean_rate: float) -> float:
+    return max(DEFAULT_SPAN_S, 2 * count / mean_rate)
 
 
 def _positive(cells: Sequence[str]) -> list[float]:

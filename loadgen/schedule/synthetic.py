@@ -42,7 +42,7 @@ def synthetic_trace(load: SyntheticLoad) -> Trace:
     )
     times_ns = arrivals_ns(
         load.process,
-        parse_rate(load.rate, load.duration_s, rate_rng),
+        parse_rate(load.rate, load.duration_s, rate_rng, count=load.requests or 0),
         arrival_rng,
         shape=load.burstiness,
         count=load.requests,

@@ -65,6 +65,17 @@ def test_the_rate_is_followed(form: str, by_quarter: list[int]) -> None:
     assert np.abs(counts - by_quarter).max() < 5 * np.sqrt(max(by_quarter))
 
 
+@pytest.mark.parametrize("form", ["sine:10:8:20", "burst:2:40:5:1"])
+def test_waves_and_bursts_go_on_for_all_requests(form: str) -> None:
+    """Without a duration, too: the last two minutes of some ten vary as the first two do."""
+    times = arrivals_ns("poisson", parse_rate(form, None, rng(), count=5000), rng(4), count=5000)
+    last_s = times[-1] / 1e9
+    assert last_s > 300
+    for begin_s in (0, last_s - 121):
+        per_second = np.histogram(times / 1e9, np.arange(begin_s, begin_s + 121))[0]
+        assert per_second.var() / per_second.mean() > 2
+
+
 def test_bursts_are_over_dispersed() -> None:
     times = arrivals_ns("poisson", parse_rate("burst:2:80:10:2", 600, rng()), rng(3), duration_s=600)
     spread = dispersion(times)

@@ -130,6 +130,11 @@ def test_failures_and_intervals_stand_beside_the_percentiles(record: Path) -> No
     assert any(line.startswith("95 % intervals") for line in lines)
 
 
+def test_an_objective_for_nobody_is_told(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(str(record), "--slo", "chat:ttft=300") == 0
+    assert "no request is of a class that --slo names" in capsys.readouterr().err
+
+
 def test_first_content_is_shown_where_it_is_not_the_first_token(record: Path) -> None:
     run = read_run(record)
     assert "first content" not in render_text(summarize(run))
