@@ -125,8 +125,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = f"{request.method} {request.url.path}"
     if error.status_code == 404:
-        hint = "" if request.url.path.startswith("/v1/") else "; the base URL of clients ends in /v1"
-        message = f"Invalid URL ({where}){hint}"
+        is_astray = request.method == "POST" and not request.url.path.startswith("/v1/")
+        message = f"Invalid URL ({where})" + "; the base URL of clients ends in /v1" * is_astray
     elif error.status_code == 405:
         message = f"Method not allowed ({where})"
     else:

@@ -14,6 +14,9 @@ from server.errors import APIError
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request line and its headers, beyond what comes with a single read; the parser itself has no limit."""
 
+MAX_READ_AHEAD = 8
+"""Requests of a connection that are read, though those before them are not answered yet."""
+
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection. One that asks nothing at all is closed like one that is idle between two requests.
@@ -89,6 +92,8 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._offers_upgrade:
             super().on_headers_complete()
             self._unanswered.append(self.cycle)
+            if len(self._unanswered) <= MAX_READ_AHEAD:  # uvicorn stops, and would not see the client leave
+                self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         del self._unanswered[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import struct
 import time
 
 import pytest
@@ -25,6 +26,25 @@ def test_a3_the_request_after_a_cut_stream_is_its_own(roomy: ServerProcess) -> N
     assert connection.recv(200)
     connection.close()
     assert token_ids(roomy, "Next one", max_tokens=20) == expected
+
+
+def test_a3_connections_that_end_in_any_way_leave_nothing(roomy: ServerProcess) -> None:
+    """Reset, closed for sending only, closed with another request behind, closed within a body."""
+    connections = [start(roomy, stream=i % 2 == 0, n=1 + i % 3) for i in range(24)]
+    for i, connection in enumerate(connections):
+        if i % 4 == 0:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif i % 4 == 1:
+            connection.shutdown(socket.SHUT_WR)
+            continue
+        elif i % 4 == 2:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        else:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+        connection.close()
+    roomy.wait_until_idle(5)
+    for connection in connections:
+        connection.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -51,10 +51,10 @@ def test_a_dropped_connection_aborts(serve: Any, stream: bool, paused: bool) -> 
         assert answer.json()["choices"][0]["text"] == "next"
 
 
-def test_a_dropped_connection_aborts_though_another_request_waits_behind(serve: Any) -> None:
-    """The server reads no further then, so that it learns of the end by what it writes."""
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_dropped_connection_aborts_though_another_request_waits_behind(serve: Any, stream: bool) -> None:
     with serve(engine={"step_s": 0.01}) as served:
-        connection = open_request(served.url, COMPLETIONS, {"prompt": "a", "stream": True, **ENDLESS})
+        connection = open_request(served.url, COMPLETIONS, {"prompt": "a", "stream": stream, **ENDLESS})
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         wait_until(lambda: served.engine.num_running == 1)
         connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from http.client import HTTPResponse
 from typing import Any
 
 import httpx
@@ -109,6 +110,29 @@ def test_noise_behind_a_stream_is_not_answered_within_it(served: Any) -> None:
         assert answer.startswith(b"HTTP/1.1 200")
         connection.sendall(b"\x00noise\r\n\r\n")
         assert b"400" not in read_all(connection)
+
+
+def test_a_connection_goes_on_after_every_refusal(served: Any) -> None:
+    """The body of a refused request is read to its end, so that it is not taken for the next one."""
+    chunked = (
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x;odd=1\r\n%s\r\n0\r\n\r\n"
+    )
+    requests = {
+        404: POST.replace(b"/v1/completions", b"/v1/nope") % (len(BODY), BODY),
+        405: POST.replace(b"POST", b"PUT") % (len(BODY), BODY),
+        415: POST.replace(b"application/json", b"text/plain") % (len(BODY), BODY),
+        400: POST % (len(BODY), BODY[1:] + b"}"),
+        200: b"POST /v1/completions HTTP/1.1\r\n" + chunked % (len(BODY), BODY),
+    }
+    with connect(served.url) as connection:
+        for status, request in requests.items():
+            connection.sendall(request)
+            with HTTPResponse(connection) as response:
+                response.begin()
+                assert response.status == status
+                response.read()
+        connection.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert read_all(connection).endswith(b'"reason":"ok"}')
 
 
 def test_requests_that_come_together_are_answered_in_turn(served: Any) -> None:

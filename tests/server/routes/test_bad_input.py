@@ -297,7 +297,7 @@ def test_token_routes(served: Any, path: str, body: Any, code: str, param: str) 
 @pytest.mark.parametrize(("method", "path", "status"), [
     ("GET", COMPLETIONS, 405), ("DELETE", "/v1/models", 405), ("POST", "/v1/nope", 404),
     ("GET", "/nope", 404), ("POST", COMPLETIONS + "/", 404), ("GET", "/V1/models", 404),
-    ("GET", "//v1/models", 404),
+    ("GET", "//v1/models", 404), ("POST", "/chat/completions", 404),
 ])  # fmt: skip
 def test_wrong_paths_and_methods(served: Any, method: str, path: str, status: int) -> None:
     answer = served.http.request(method, path)
@@ -305,7 +305,7 @@ def test_wrong_paths_and_methods(served: Any, method: str, path: str, status: in
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["code"] == {404: "unknown_url", 405: "method_not_supported"}[status]
-    assert ("ends in /v1" in error["message"]) == (status == 404 and not path.startswith("/v1/"))
+    assert ("ends in /v1" in error["message"]) == (path == "/chat/completions")
 
 
 def test_one_request_for_each_bad_call(serve: Any) -> None:
