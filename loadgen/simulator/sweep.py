@@ -36,7 +36,9 @@ _SHORT_PROMPT = 24
 _FEW_USERS = 64  # that one client can serve as fast as they come
 _LEAST_OUTPUT = 4
 _MOST_OUTPUT = 256
-_LIBRARY_SHARE = 0.13  # of all the time, to compute the prompts of the waves
+_LIBRARY_SHARE = 0.14  # of all the time, to compute the prompts of the waves
+_UNEVEN = 64  # times as long as the shortest of them is the longest
+_ONE_IS_LONG = 64  # of so many, one is as long as a prompt may be
 _LARGEST_BURST = 24
 
 
@@ -123,26 +125,32 @@ class Sweep:
         phase.end_ns = time.monotonic_ns()
 
     async def _waves(self) -> None:
-        """As many requests as may run, some, and few; few with the longest prompts, many with short ones."""
+        """As many requests as may run, some, and few; few long ones and all others; as many short ones."""
         library, rows = self._library, self.limits.max_num_seqs
         some, few = max(rows // 4, 1), max(rows // 16, 1)
+        longest, others = library[:few], library[few:] or library
         short = [self._tokens(_SHORT_PROMPT) for _ in library]
-        longest = library[:few]
-        waves = cycle([(library, rows), (longest, few), (library, some), (library, few), (short, rows)])
-        while self._time_left() > 0:
-            await self._wave(*next(waves))
+        waves = [(library, rows), (longest, few), (library, some)]
+        waves += [(others, len(others)), (library, few), (short, rows)]
+        for prompts, count in cycle(waves):
+            if self._time_left() <= 0:
+                break
+            await self._wave(prompts, count)
 
     def _new_library(self) -> list[list[int]]:
-        """As many prompts as may run, longest first, and as uneven as real ones.
+        """As many prompts as may run: a few as long as may be, the others as uneven as real ones.
 
-        They take up to half of the memory, and `_LIBRARY_SHARE` of the time to compute.
+        Longest first. They take up to 5/8 of the memory, and `_LIBRARY_SHARE` of the time to compute.
         """
-        limits = self.limits
-        lengths = sorted(self._draw(1, self.max_prompt_tokens) for _ in range(limits.max_num_seqs))
-        affordable = self._prompt_rate * self.seconds * _LIBRARY_SHARE
-        total = min(affordable, limits.num_blocks * limits.block_size / 2)
-        scale = min(total / sum(lengths), 1.0)
-        return [self._tokens(max(int(length * scale), 1)) for length in reversed(lengths)]
+        limits, longest = self.limits, self.max_prompt_tokens
+        room = limits.num_blocks * limits.block_size * 5 / 8
+        total = min(self._prompt_rate * self.seconds * _LIBRARY_SHARE, room)
+        num_long = -(-limits.max_num_seqs // _ONE_IS_LONG)
+        long = min(total / 4 / num_long, longest)
+        draws = [self._draw(-(-longest // _UNEVEN), longest) for _ in range(limits.max_num_seqs - num_long)]
+        scale = min(total * 3 / 4 / max(sum(draws), 1), 1.0)
+        lengths = sorted([long] * num_long + [draw * scale for draw in draws], reverse=True)
+        return [self._tokens(max(int(length), 1)) for length in lengths]
 
     async def _wave(self, prompts: list[list[int]], count: int) -> None:
         """So many of the prompts, in any order, whose answers end one after the other, down to the last."""
