@@ -23,7 +23,9 @@ def warm_up_blocks(num_seqs: int, num_tokens: int, block_size: int) -> int:
     return num_seqs * -(-(num_tokens + OUTPUT_TOKENS) // block_size)
 
 
-def warm_up(runner: ModelRunner, config: SchedulerConfig, *, num_seqs: int, num_tokens: int) -> None:
+def warm_up(
+    runner: ModelRunner, config: SchedulerConfig, *, num_seqs: int, num_tokens: int, temperature: float = 1.0
+) -> None:
     """Prefill `num_seqs` prompts of `num_tokens` tokens together in one step, then decode one token of each.
 
     Uses blocks from 0 up, so the pool must hold them; nothing stays behind that a later request could see.
@@ -36,7 +38,7 @@ def warm_up(runner: ModelRunner, config: SchedulerConfig, *, num_seqs: int, num_
         max_num_batched_tokens=max(num_seqs * num_tokens, num_seqs),
     )
     scheduler = Scheduler(config, frozenset())
-    params = SamplingParams(temperature=1.0, top_p=0.9, max_tokens=OUTPUT_TOKENS, ignore_eos=True)
+    params = SamplingParams(temperature=temperature, top_p=0.9, max_tokens=OUTPUT_TOKENS, ignore_eos=True)
     for i in range(num_seqs):
         prompt = np.zeros(num_tokens, dtype=np.int32)
         hashes = hash_blocks(prompt, config.block_size, b"warm-up %d" % i)

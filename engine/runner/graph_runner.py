@@ -166,6 +166,15 @@ class GraphModelRunner(ModelRunner):
             if sampled:
                 self._sample_rows(launch, logits, sampled)
 
+    def _padded(self, last_rows: torch.Tensor) -> torch.Tensor:
+        """To a size of decodes, whose kernels have been loaded.
+
+        Which ones cuBLAS takes depends on the number of rows, and before CUDA loads another one, it waits for
+        all steps that are enqueued.
+        """
+        size = self._sizes[bisect_left(self._sizes, len(last_rows))]
+        return torch.nn.functional.pad(last_rows, (0, size - len(last_rows)))
+
     def _decode(self, plan: StepPlan, launch: StepLaunch) -> None:
         """Without one call of torch where nobody asks for more than there is a graph for."""
         size = self._size(plan)

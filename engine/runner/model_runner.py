@@ -74,14 +74,18 @@ class ModelRunner:
         """All rows of the plan in one forward pass; what comes of it is added to the launch."""
         inputs = self._inputs.build(plan, launch.buffers)
         attention_plan = self._attention.plan(inputs.attention)
-        wanted = None if plan.scores_prompts else inputs.last_rows
+        wanted = None if plan.scores_prompts else self._padded(inputs.last_rows)
         hidden = self._decoder(inputs.token_ids, inputs.positions, attention_plan, wanted)
         if plan.scores_prompts:
             launch.add_prompt_scores(self._prompt_logprobs(plan, hidden))
             hidden = hidden[inputs.last_rows]
         scheduled = plan.sampled
         if scheduled:
-            self._sample_rows(launch, self._decoder.logits(hidden), scheduled)
+            self._sample_rows(launch, self._decoder.logits(hidden)[: len(scheduled)], scheduled)
+
+    def _padded(self, last_rows: torch.Tensor) -> torch.Tensor:
+        """Row indices [R] int64 to compute the last layer for, and behind them any others."""
+        return last_rows
 
     def _sample_rows(self, launch: StepLaunch, logits: torch.Tensor, scheduled: SampledSequences) -> None:
         launch.sample(

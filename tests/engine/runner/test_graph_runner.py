@@ -66,6 +66,27 @@ def test_graphs_give_the_plain_runners_tokens(num_blocks: int, depth: int) -> No
     assert graphs.scheduler.block_manager.num_used == 0
 
 
+def test_steps_that_no_graph_holds_compute_numbers_of_rows_that_decodes_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, _ = make_tiny_model("qwen3")
+    plain = graph_engine(model, graphs=False, num_blocks=NUM_BLOCKS * 4, depth=2)
+    graphs = graph_engine(model, graphs=True, num_blocks=NUM_BLOCKS * 4, depth=2)
+    runner = graphs.loop._runner
+    assert isinstance(runner, GraphModelRunner)
+    monkeypatch.setattr(runner._mixed_graphs, "key_of", lambda plan: None)
+    numbers: set[int] = set()
+    logits = runner._decoder.logits
+
+    def noted_logits(hidden: torch.Tensor) -> torch.Tensor:
+        numbers.add(len(hidden))
+        return logits(hidden)
+
+    monkeypatch.setattr(runner._decoder, "logits", noted_logits)
+    assert random_load(graphs, 0) == random_load(plain, 0)
+    assert numbers and numbers <= set(runner._sizes)
+
+
 class RecordedSmallBatches:
     """In place of the fused kernels, which a CPU lacks."""
 
