@@ -104,7 +104,7 @@ class Sweep:
             raise ServerUnusableError(f"no prompt was answered ({self._failure})")
         alone = self.phases[0]
         self._prompt_rate = alone.num_prompt_tokens / (alone.end_ns - alone.begin_ns) * 1e9
-        self._library = self._new_library()
+        self._library = self.new_library(self._prompt_rate)
         await self._timed("waves", _SHARES["waves"], self._waves())
         counts = self._counts_beside()
         for count in counts:
@@ -137,14 +137,15 @@ class Sweep:
                 break
             await self._wave(prompts, count)
 
-    def _new_library(self) -> list[list[int]]:
+    def new_library(self, prompt_rate: float) -> list[list[int]]:
         """As many prompts as may run: a few as long as may be, the others as uneven as real ones.
 
-        Longest first. They take up to 5/8 of the memory, and `_LIBRARY_SHARE` of the time to compute.
+        Longest first. They take up to 5/8 of the memory, and at `prompt_rate` (tokens per second)
+        `_LIBRARY_SHARE` of the time to compute.
         """
         limits, longest = self.limits, self.max_prompt_tokens
         room = limits.num_blocks * limits.block_size * 5 / 8
-        total = min(self._prompt_rate * self.seconds * _LIBRARY_SHARE, room)
+        total = min(prompt_rate * self.seconds * _LIBRARY_SHARE, room)
         num_long = -(-limits.max_num_seqs // _ONE_IS_LONG)
         long = min(total / 4 / num_long, longest)
         draws = [self._draw(-(-longest // _UNEVEN), longest) for _ in range(limits.max_num_seqs - num_long)]
