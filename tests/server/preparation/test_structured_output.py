@@ -180,6 +180,16 @@ def test_a_grammar_is_compiled_once() -> None:
     assert compiler.compiled.count("(") == 1
 
 
+def test_many_grammars_at_once_wait_for_each_other() -> None:
+    grammars = Grammars(lambda: CountingCompiler(delay_s=0.05), timeout_s=0.5)
+
+    async def use() -> None:
+        await asyncio.gather(*(grammars.compile(GrammarSource.regex(f"a{i}")) for i in range(24)))
+
+    asyncio.run(use())
+    grammars.close()
+
+
 def test_a_grammar_that_takes_too_long_is_refused() -> None:
     grammars = Grammars(lambda: CountingCompiler(delay_s=0.3), timeout_s=0.01)
 
