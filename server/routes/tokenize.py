@@ -21,6 +21,9 @@ from server.state import ServerState
 MAX_TEXTS = 2048
 """Of a list. Each takes a moment of the threads that prompts of other requests wait for."""
 
+MAX_TOKENS = 500_000
+"""To be made a text at once, which holds the interpreter's lock: 0.2 s for so many."""
+
 
 def add_token_routes(app: FastAPI, state: ServerState) -> None:
     @app.post(
@@ -45,6 +48,8 @@ def add_token_routes(app: FastAPI, state: ServerState) -> None:
         """The text of token ids, special tokens included."""
         body = await read_body(request, DetokenizeRequest, state.config)
         state.resolve_model(body.model)
+        if len(body.tokens) > MAX_TOKENS:
+            raise invalid("tokens", f"tokens must not hold more than {MAX_TOKENS} ids")
         if body.tokens:
             check_token_ids(body.tokens, state.engine.model_config.vocab_size, "tokens")
         tokenizer = state.text.tokenizer

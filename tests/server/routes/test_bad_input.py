@@ -288,6 +288,7 @@ def test_an_infinite_number_written_out(served: Any) -> None:
         ("/detokenize", {"tokens": [259]}, BAD_ID, "tokens"),
         ("/detokenize", {"tokens": [-1]}, BAD_ID, "tokens"),
         ("/detokenize", {"tokens": [1.0]}, VALUE, "tokens"),
+        ("/detokenize", {"tokens": [1] * 500_001}, VALUE, "tokens"),
     ],
 )
 def test_token_routes(served: Any, path: str, body: Any, code: str, param: str) -> None:
