@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from codecs import BOM_UTF8
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -80,7 +81,7 @@ async def _read_bytes(request: Request, max_bytes: int) -> bytes:
     except TimeoutError:
         message = f"the body came too slowly: less than {MIN_PROGRESS_BYTES} bytes in {PROGRESS_TIME_S:g} s"
         raise APIError(408, message, code="request_timeout", headers={"Connection": "close"}) from None
-    return b"".join(chunks)
+    return b"".join(chunks).removeprefix(BOM_UTF8)  # which some tools of Windows write before a text
 
 
 def _check_values(raw: bytes) -> None:

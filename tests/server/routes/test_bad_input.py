@@ -268,6 +268,12 @@ def test_not_a_json_object(served: Any, raw: bytes) -> None:
         assert (error["code"], error["param"]) == ("invalid_json", None)
 
 
+def test_a_byte_order_mark_before_the_body_does_no_harm(served: Any) -> None:
+    body = b'\xef\xbb\xbf{"prompt": "a"}'
+    answer = served.http.post("/tokenize", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200 and answer.json()["count"] == 2
+
+
 def test_an_infinite_number_written_out(served: Any) -> None:
     answer = served.http.post(
         COMPLETIONS,
