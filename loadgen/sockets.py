@@ -17,7 +17,7 @@ from typing import Protocol
 from loadgen.schedule import NS_PER_S
 
 READ_BYTES = 64 * 1024
-READS_AT_ONCE = 32  # which takes some 0.3 ms, as long as a request that is due may have to wait
+READS_AT_ONCE = 10  # which takes some 0.2 ms, as long as a request that is due may have to wait
 SO_TIMESTAMPNS = 35  # has no name in `socket`
 TIMESPEC = struct.Struct("@ll")  # s and ns of CLOCK_REALTIME
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
