@@ -87,15 +87,14 @@ def burst(options: argparse.Namespace, engine: Arrivals, port: int) -> list[floa
         for _ in range(options.requests)
     ]
     requests = [completion(prompt) for prompt in prompts]
-    context = multiprocessing.get_context("spawn")
-    ready = context.Barrier(options.processes)
-    began = [context.Value("q", 0) for _ in range(options.processes)]
-    n = options.processes
+    context, n = multiprocessing.get_context("spawn"), options.processes
+    ready = context.Barrier(n)
+    began = [context.Value("q", 0) for _ in range(n)]
     clients = [
         context.Process(
             target=ask_at_once, args=(port, requests[i::n], options.connect_first, began[i], ready)
         )
-        for i in range(options.processes)
+        for i in range(n)
     ]
     engine.arrived_ns.clear()
     for client in clients:

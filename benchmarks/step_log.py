@@ -20,8 +20,6 @@ import numpy as np
 from engine.record import StepEntry
 from engine.record.step_log import read_step_log
 
-_WAITED_NS = 50_000  # collecting takes longer only if the step has not ended yet, as in `engine.loop`
-
 
 @dataclass(slots=True)
 class Times:
@@ -44,17 +42,11 @@ def times_by_size(entries: list[StepEntry]) -> dict[int, Times]:
         if not any(entry.is_prefill):
             times.host.append(entry.schedule_ns + entry.launch_ns + entry.commit_ns)
         times.device.append(entry.device_ns)
-        ends = _end_ns(before), _end_ns(entry)
-        if False in before.is_prefill and None not in ends:
-            period = ends[1] - ends[0]  # type: ignore[operator]
+        if False in before.is_prefill and before.was_awaited and entry.was_awaited:
+            period = entry.tokens_at_ns - before.tokens_at_ns
             times.between_ends.append(period)
             times.idle.append(max(0, period - entry.device_ns))
     return dict(sorted(steps.items()))
-
-
-def _end_ns(entry: StepEntry) -> int | None:
-    """When the step ended, if the host waited for that."""
-    return entry.collected_at_ns + entry.collect_ns if entry.collect_ns > _WAITED_NS else None
 
 
 def table(steps: dict[int, Times]) -> str:

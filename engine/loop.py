@@ -13,6 +13,7 @@ from engine.pacer import Pacer
 from engine.plan import StepPlan
 from engine.prompt_scores import PromptScores
 from engine.record import StepEntry
+from engine.record.step_log import WAITED_NS
 from engine.recorder import Recorder, entry_of_plan
 from engine.request import NO_TOKEN, FinishReason, StepOutput
 from engine.runner.launch import Launch, Runner, StepResult
@@ -20,7 +21,6 @@ from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 
 _IDLE_WAIT_S = 1.0  # an idle engine shows its heartbeat this often
-_WAITED_NS = 50_000  # collecting takes longer only if the step has not ended yet
 _LOOK_S = 0.002  # so late may the end be seen of a step that takes less than was expected
 
 
@@ -149,7 +149,7 @@ class EngineLoop:
         result = step.launch.collect()
         now_ns = time.monotonic_ns()
         self._observe(step.plan, result.device_ns)
-        waited = now_ns - collected_at_ns > _WAITED_NS  # else the step had ended, nobody knows when
+        waited = now_ns - collected_at_ns > WAITED_NS  # else the step had ended, nobody knows when
         self._ended_ns = now_ns if waited else 0
         self._prompt_scores.add(result.prompt_logprobs, step.plan)
         given_up = [self._scheduler.finish(sequence_id, FinishReason.ERROR) for sequence_id in result.stuck]

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 
 from benchmarks.host_step.no_device import EOS_TOKEN_ID, make_runner
-from engine.block_manager import hash_blocks
+from benchmarks.random_request import random_request
 from engine.config import SchedulerConfig
 from engine.inbox import Inbox, Submit
 from engine.loop import EngineLoop
-from engine.record import EngineCounters, RecentRequests, RequestRecord
+from engine.record import EngineCounters, RecentRequests
 from engine.recorder import Recorder
-from engine.request import Request, StepOutput
+from engine.request import StepOutput
 from engine.runner.step_launch import StepLaunch
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
@@ -100,11 +100,9 @@ class HostStep:
         self._cache = np.zeros(_CACHE_BYTES, dtype=np.uint8) if cold else None
 
     def submit(self, num_tokens: int, max_tokens: int) -> None:
-        prompt = self._rng.integers(0, 5, num_tokens).astype(np.int32)
-        name = f"request-{self._rng.integers(1 << 62)}"
-        hashes = hash_blocks(prompt, _BLOCK_SIZE, name.encode())
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
-        self._inbox.put(Submit(Request(name, prompt, params, hashes, RequestRecord(name))))
+        request = random_request(self._rng, num_tokens, params, _BLOCK_SIZE, token_ids=range(5))
+        self._inbox.put(Submit(request))
 
     def steady(self, num_steps: int) -> Figures:
         for num_tokens in self._rng.integers(300, 900, self._num_rows).tolist():

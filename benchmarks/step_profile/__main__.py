@@ -89,9 +89,11 @@ def _measure(case: Case, driver: Driver, num_steps: int) -> StepProfile:
         driver.run(num_steps, case.prompt)
     kernels, busy, whole = _kernels_of(profiler, num_steps)
     driver.empty()
-    ends = [row["collected_at_ns"] + row["collect_ns"] for row in steps]
+    ends = [step.tokens_at_ns for step in steps]
     step_us = statistics.median(after - before for before, after in itertools.pairwise(ends)) / 1e3
-    host_us = {phase[:-3]: statistics.median(row[phase] for row in steps) / 1e3 for phase in _PHASES}
+    host_us = {
+        phase[:-3]: statistics.median(getattr(step, phase) for step in steps) / 1e3 for phase in _PHASES
+    }
     return StepProfile(case, step_us, host_us, kernels, busy, whole)
 
 

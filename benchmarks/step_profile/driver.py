@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from engine.block_manager import hash_blocks
+from benchmarks.random_request import random_request
 from engine.engine import Engine
-from engine.record import RequestRecord
-from engine.request import Request
+from engine.record import StepEntry
+from engine.record.step_log import read_step_log
 from engine.sampling_params import SamplingParams
+
+_TOKEN_IDS = range(1000, 30_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,12 @@ class Driver:
         self._requests: list[str] = []
 
     def submit(self, num_tokens: int, max_tokens: int) -> None:
-        config = self._engine.engine_config
-        prompt = self._rng.integers(1000, 30_000, num_tokens).astype(np.int32)
-        name = f"request-{self._rng.integers(1 << 62)}"
+        block_size = self._engine.engine_config.block_size
+        assert block_size is not None
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
-        assert config.block_size is not None
-        hashes = hash_blocks(prompt, config.block_size, name.encode())
-        self._engine.submit(Request(name, prompt, params, hashes, RequestRecord(name)))
-        self._requests.append(name)
+        request = random_request(self._rng, num_tokens, params, block_size, token_ids=_TOKEN_IDS)
+        self._engine.submit(request)
+        self._requests.append(request.request_id)
 
     def run(self, num_steps: int, prompt: int) -> None:
         for _ in range(num_steps):
@@ -82,8 +80,7 @@ class Driver:
         for _ in range(4):
             self.turn()
 
-    def logged_steps(self, num_steps: int) -> list[dict[str, Any]]:
+    def logged_steps(self, num_steps: int) -> list[StepEntry]:
         """The newest steps of the log, once they are in the file."""
         time.sleep(1.5)  # the log is written behind
-        rows = [json.loads(line) for line in self._step_log.read_text().splitlines() if line.startswith("{")]
-        return [row for row in rows if "schedule_ns" in row][-num_steps:]
+        return read_step_log(self._step_log)[1][-num_steps:]

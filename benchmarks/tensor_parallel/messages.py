@@ -15,25 +15,17 @@ from contextlib import suppress
 
 import numpy as np
 
-from engine.block_manager import hash_blocks
+from benchmarks.random_request import random_request
 from engine.config import SchedulerConfig
 from engine.parallel.link import Link, LinkClosedError
 from engine.parallel.step_message import StepEncoder
-from engine.record import RequestRecord
-from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Scheduler
 
 _BLOCK_SIZE = 128
 _PROMPT_TOKENS = 1000
+_TOKEN_IDS = range(30_000)
 _STEPS = 300
-
-
-def _request(rng: np.random.Generator, max_tokens: int) -> Request:
-    prompt = rng.integers(0, 30_000, _PROMPT_TOKENS).astype(np.int32)
-    name = f"request-{rng.integers(1 << 62)}"
-    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-    return Request(name, prompt, params, hash_blocks(prompt, _BLOCK_SIZE, name.encode()), RequestRecord(name))
 
 
 def measure(num_rows: int, arrivals: bool) -> tuple[float, float]:
@@ -52,7 +44,8 @@ def measure(num_rows: int, arrivals: bool) -> tuple[float, float]:
     figures = []
     for step in range(2 * num_rows + _STEPS):
         if step < num_rows or arrivals:
-            scheduler.add(_request(rng, num_rows if arrivals else 7000))
+            params = SamplingParams(max_tokens=num_rows if arrivals else 7000, ignore_eos=True)
+            scheduler.add(random_request(rng, _PROMPT_TOKENS, params, _BLOCK_SIZE, token_ids=_TOKEN_IDS))
         plan = scheduler.schedule()
         assert plan is not None
         began_ns = time.thread_time_ns()

@@ -91,7 +91,7 @@ def _request_events(record: RequestRecord, lane: int, origin_ns: int) -> Iterato
 def _step_events(step: StepEntry, origin_ns: int) -> Iterator[Event]:
     host = (ENGINE_PID, HOST_TID)
     launch_at_ns = step.scheduled_at_ns + step.schedule_ns
-    commit_at_ns = step.collected_at_ns + step.collect_ns
+    commit_at_ns = step.tokens_at_ns
     details = {"step": step.step, "sequences": len(step.sequence_ids), "tokens": step.num_scheduled}
     for name, start_ns, duration_ns in (
         ("schedule", step.scheduled_at_ns, step.schedule_ns),

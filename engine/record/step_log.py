@@ -12,6 +12,9 @@ from engine.record.jsonl_writer import JsonlWriter
 
 STEP_LOG_FORMAT = "octavo-step-log/1"
 
+WAITED_NS = 50_000
+"""Collecting takes longer only if the step has not ended yet."""
+
 
 @dataclass(slots=True)
 class StepEntry:
@@ -42,6 +45,16 @@ class StepEntry:
     collect_ns: int = 0
     commit_ns: int = 0
     device_ns: int = 0
+
+    @property
+    def tokens_at_ns(self) -> int:
+        """When its tokens were on the host."""
+        return self.collected_at_ns + self.collect_ns
+
+    @property
+    def was_awaited(self) -> bool:
+        """Whether the host waited for the step's end, which is then known: it is `tokens_at_ns`."""
+        return self.collect_ns > WAITED_NS
 
 
 class StepLog:

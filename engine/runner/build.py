@@ -70,7 +70,8 @@ def build_runner(
     runner = _runner(setup, limits, decoder, tell)
     tell("warming up", 0, 0)
     num_tokens = max(1, min(32, limits.max_model_len - OUTPUT_TOKENS))
-    for temperature in (0.0, 1.0):  # each has kernels of its own
+    # On a GPU each has kernels of its own to load.
+    for temperature in (0.0, 1.0) if device.type == "cuda" else (1.0,):
         warm_up(runner, limits, num_seqs=1, num_tokens=num_tokens, temperature=temperature)
     return runner, replace(limits, row_sizes=runner.padding.get("sizes", []))
 

@@ -37,7 +37,7 @@ def front_end_costs(
     if not pairs:
         return FrontEndCosts(before=Line(constant, slope))
     travel_s = float(np.median([(record.arrived_ns - view.sent_ns) / 1e9 for record, view in pairs]))
-    tokens_of_step = {entry.collected_at_ns + entry.collect_ns: entry.num_generated for entry in entries}
+    tokens_of_step = {entry.tokens_at_ns: entry.num_generated for entry in entries}
     delivered = [
         (tokens_of_step.get(record.first_token_ns, 1), (view.first_token_ns - record.first_token_ns) / 1e9)
         for record, view in pairs

@@ -73,7 +73,7 @@ class _Replay:
     def _events(self) -> list[tuple[int, int, Callable[[], None]]]:
         """(time, order among equal times, what to do): a step is settled before what is obeyed after it."""
         events: list[tuple[int, int, Callable[[], None]]] = []
-        ready = [entry.collected_at_ns + entry.collect_ns for entry in self.entries]
+        ready = [entry.tokens_at_ns for entry in self.entries]
         for entry, ready_ns in zip(self.entries, ready, strict=True):
             events.append((ready_ns, 0, partial(self._settle, entry)))
             events.append((entry.scheduled_at_ns, 2, partial(self._plan, entry)))

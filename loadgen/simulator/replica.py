@@ -19,6 +19,7 @@ import numpy as np
 from engine.committed import CommittedStep
 from engine.pacer import Pacer
 from engine.plan import StepPlan
+from engine.record.step_log import WAITED_NS
 from engine.request import Request
 from engine.scheduler import Scheduler
 from loadgen.simulator.exertion import Exertion
@@ -28,7 +29,6 @@ from loadgen.simulator.step_shape import StepShape, shape_of_plan
 from loadgen.simulator.workload import TOKEN
 
 NEVER = 1 << 62
-WAITED_NS = 50_000  # as in `engine.loop`
 
 
 class _HostTimes(NamedTuple):

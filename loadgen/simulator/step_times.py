@@ -10,7 +10,6 @@ from loadgen.simulator.exertion import Exertion
 from loadgen.simulator.step_shape import StepShape, shape_of_entry
 
 _IDLE_NS = 500_000  # after a longer pause the loop had waited, for a request or for the right moment
-_WAITED_NS = 50_000  # collecting takes longer only if the step has not ended yet, as in `engine.loop`
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
     exertion = Exertion()
     steps = []
     free_ns = 0  # when the device had done all before
-    settled_ns = [entry.collected_at_ns + entry.collect_ns + entry.commit_ns for entry in entries]
+    settled_ns = [entry.tokens_at_ns + entry.commit_ns for entry in entries]
     for entry in entries:
         if not entry.device_ns:
             continue
@@ -73,5 +72,5 @@ def measured_steps(entries: list[StepEntry]) -> list[MeasuredStep]:
 
 def _ended_ns(entry: StepEntry, begun_ns: int) -> int:
     """Seen by the host if it waited, else by the device's own measure."""
-    ready_ns = entry.collected_at_ns + entry.collect_ns
-    return ready_ns if entry.collect_ns > _WAITED_NS else min(ready_ns, begun_ns + entry.device_ns)
+    ready_ns = entry.tokens_at_ns
+    return ready_ns if entry.was_awaited else min(ready_ns, begun_ns + entry.device_ns)

@@ -40,6 +40,17 @@ def random(device: torch.device, *shape: int) -> torch.Tensor:
     return torch.randn(shape, device=device).to(dtype_of(device))
 
 
+def output_and_expected(
+    epilogue: Epilogue, product: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output before the kernel, and in fp32 what it must be after it."""
+    if epilogue is Epilogue.ADD:
+        out = torch.randn_like(product)
+        return out, out + product
+    expected = product + bias if bias is not None else silu_and_mul(product)
+    return torch.full_like(expected, float("nan"), dtype=dtype), expected
+
+
 @pytest.mark.parametrize("tile", GEMV_TILES)
 @pytest.mark.parametrize(("num_rows", "n", "k"), [(1, 20, 128), (2, 8, 192)])
 @pytest.mark.parametrize("epilogue", list(Epilogue))
@@ -53,14 +64,7 @@ def test_gemv(
     bias = random(device, n) if epilogue is Epilogue.STORE else None
     input_rows = x if norm_weight is None else rms_norm(x.clone(), norm_weight.float(), EPS)
     product = input_rows @ weight.float().T
-    out = torch.full((num_rows, n), float("nan"), dtype=weight.dtype, device=device)
-    if epilogue is Epilogue.STORE:
-        expected = product + bias
-    elif epilogue is Epilogue.ADD:
-        out = torch.randn(num_rows, n, device=device)
-        expected = out + product
-    else:
-        expected = silu_and_mul(product)
+    out, expected = output_and_expected(epilogue, product, bias, weight.dtype)
     gemv(x, weight, out, tile, epilogue, norm_weight=norm_weight, eps=EPS, bias=bias)
     assert_near(out, expected, 2e-3 if epilogue is Epilogue.ADD else 1e-2)
 
@@ -76,14 +80,7 @@ def test_skinny_gemm(
     weight = random(device, 2 * n if epilogue is Epilogue.SILU_AND_MUL else n, k)
     bias = random(device, n) if epilogue is Epilogue.STORE else None
     product = x.float() @ weight.float().T
-    out = torch.full((num_rows, n), float("nan"), dtype=weight.dtype, device=device)
-    if epilogue is Epilogue.STORE:
-        expected = product + bias
-    elif epilogue is Epilogue.ADD:
-        out = torch.randn(num_rows, n, device=device)
-        expected = out + product
-    else:
-        expected = silu_and_mul(product)
+    out, expected = output_and_expected(epilogue, product, bias, weight.dtype)
     skinny_gemm(x, weight, out, tile, epilogue, bias=bias)
     assert_near(out, expected)
 
